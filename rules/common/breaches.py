@@ -82,3 +82,16 @@ SIZE = (
     f"{texts.bytes_of('bytes')}: {texts.bytes_of('sent')} sent, {texts.bytes_of('received')} received, "
     f"{texts.whole('flows')} flow records"
 )
+
+
+def annotations(source: str, destination: str, *, summary: str, what_to_do: str) -> texts.Annotations:
+    """Return the annotations of a rule about conversations, from its two parties and its own words."""
+    return texts.annotations(
+        summary=summary,
+        source=source,
+        destination=destination,
+        protocol=PROTOCOL,
+        size=SIZE,
+        duration=texts.duration_of("duration"),
+        what_to_do=what_to_do,
+    )

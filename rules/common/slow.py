@@ -4,7 +4,8 @@ One transfer is told once. What `exfil_volume` has told of within minutes is not
 (`slow_24h`, `slow_7d`); and what `low_and_slow_24h` has told of within a week, `low_and_slow_7d` does not tell again.
 """
 
-from cluster.model import Artefact, Cluster, Role
+from analysis.detectors.egress.ledger import borders
+from cluster.model import Cluster, Role
 from rules.common import texts, verdicts
 from rules.common.visibility import VisiblePairs, visible_pairs
 from rules.rule import Measure, NoRuleError
@@ -56,19 +57,19 @@ def measures(
     return verdicts.measures(stored, {"slow": first, **fields, "share": share}, _SINCE, "a pair", *conditions)
 
 
-def artefact(artefacts: tuple[Artefact, ...], borders: list[int], volume: str) -> str:
+def artefact(cluster: Cluster, volume: str) -> str:
     """Return "0.93 of llama-70b" for a volume and its share (measure ``share``); empty where none is listed.
 
     Args:
-        artefacts: in order of size.
-        borders: volumes at which the nearest artefact becomes the next, as the ledger draws them.
+        cluster: its artefacts; the nearest one becomes the next where the ledger draws the border.
         volume: measure whose artefact is named.
     """
+    artefacts = cluster.artefacts
     if not artefacts:
         return ""
     chain = "".join(
         f"{{{{ {'if' if position == 0 else 'else if'} le .Value {border}.0 }}}}{texts.plain(one.name)}"
-        for position, (one, border) in enumerate(zip(artefacts, borders, strict=False))
+        for position, (one, border) in enumerate(zip(artefacts, borders(artefacts), strict=False))
     )
     last = texts.plain(artefacts[-1].name)
     name = texts.number(volume, f"{chain}{{{{ else }}}}{last}{{{{ end }}}}", "an artefact") if chain else last

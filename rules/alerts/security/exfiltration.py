@@ -1,7 +1,6 @@
 """Exfiltration: more left the cluster than may, in whatever parts, by whatever way. One alert an incident."""
 
 from analysis.detectors.egress.exfiltration_study import drilled, learnt, summed, watched
-from analysis.detectors.egress.ledger import borders
 from app.units import format_duration
 from cluster.model import Cluster, Role
 from dashboards.registry import panel_ref
@@ -41,7 +40,7 @@ def build(cluster: Cluster) -> RuleSet:
     source = f"{texts.one_or(schema.SRC, 'sources', 'sources')} ({group})"
     outside = texts.group_title(cluster, schema.DST_GROUP, cluster.outside_ids())
     destination = f"{texts.one_or(schema.DST, 'destinations', 'destinations')} ({texts.PLACE}{outside})"
-    compared = slow.artefact(cluster.artefacts, borders(cluster.artefacts), "bytes")
+    compared = slow.artefact(cluster, "bytes")
     about = f", about {compared}" if compared else ""
     others = texts.number("others", '{{ if gt .Value 0.0 }} and {{ printf "%.0f" .Value }} others{{ end }}', "")
     mark = "".join(f'{{{{ if eq $labels.{schema.SRC_GROUP} "{one.id}" }}}}{DRILL}{{{{ end }}}}' for one in drills)

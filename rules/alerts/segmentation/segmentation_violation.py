@@ -44,15 +44,7 @@ def build(cluster: Cluster) -> RuleSet:
         measures=breaches.measures(cluster, Breach.SEGMENTATION, enough),
         # The query decides; whatever passes it has a byte.
         threshold=Threshold("violation_bytes", Comparison.ABOVE, 0),
-        annotations=texts.annotations(
-            summary=summary,
-            source=source,
-            destination=destination,
-            protocol=breaches.PROTOCOL,
-            size=breaches.SIZE,
-            duration=texts.duration_of("duration"),
-            what_to_do=what_to_do,
-        ),
+        annotations=breaches.annotations(source, destination, summary=summary, what_to_do=what_to_do),
         panel=panel_ref("segmentation", "breaches"),
     )
     return RuleSet((rule,), seen.skipped)

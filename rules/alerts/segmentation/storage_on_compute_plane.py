@@ -44,15 +44,7 @@ def build(cluster: Cluster) -> RuleSet:
             cluster, Breach.WRONG_PLANE, compare(schema.BYTES, ">", limits.storage_on_compute_bytes)
         ),
         threshold=Threshold("storage_on_compute_bytes", Comparison.ABOVE, limits.storage_on_compute_bytes),
-        annotations=texts.annotations(
-            summary=summary,
-            source=source,
-            destination=destination,
-            protocol=breaches.PROTOCOL,
-            size=breaches.SIZE,
-            duration=texts.duration_of("duration"),
-            what_to_do=what_to_do,
-        ),
+        annotations=breaches.annotations(source, destination, summary=summary, what_to_do=what_to_do),
         panel=panel_ref("segmentation", "planes"),
         group_by=("rule", schema.SRC_GROUP, schema.DST_GROUP),
     )

@@ -41,15 +41,7 @@ def build(cluster: Cluster) -> RuleSet:
         severity=Severity.CRITICAL,
         measures=breaches.measures(cluster, Breach.MANAGEMENT, compare(schema.BYTES, ">", limits.management_bytes)),
         threshold=Threshold("management_bytes", Comparison.ABOVE, limits.management_bytes),
-        annotations=texts.annotations(
-            summary=summary,
-            source=source,
-            destination=destination,
-            protocol=breaches.PROTOCOL,
-            size=breaches.SIZE,
-            duration=texts.duration_of("duration"),
-            what_to_do=what_to_do,
-        ),
+        annotations=breaches.annotations(source, destination, summary=summary, what_to_do=what_to_do),
         panel=panel_ref("management", "unexpected"),
     )
     return RuleSet((rule,), seen.skipped)

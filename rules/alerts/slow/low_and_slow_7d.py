@@ -1,6 +1,5 @@
 """Much to one outside destination within a week, on no day of which it was much."""
 
-from analysis.detectors.egress.ledger import borders
 from app.units import format_size
 from cluster.model import Cluster
 from dashboards.registry import panel_ref
@@ -17,7 +16,7 @@ def build(cluster: Cluster) -> RuleSet:
     seen = slow.watched(cluster, ID)
     limits = cluster.thresholds
     source, destination = conversations.source(cluster, seen), conversations.destination(cluster, seen)
-    compared = slow.artefact(cluster.artefacts, borders(cluster.artefacts), "bytes")
+    compared = slow.artefact(cluster, "bytes")
     about = f", about {compared}" if compared else ""
     summary = (
         f"{source} sent {texts.bytes_of('bytes')} to {destination} within 7 days{about}: more than "
