@@ -75,7 +75,9 @@ _CHECKPOINT_EVERY, _CHECKPOINT_SECONDS = 1800, 60
 )
 @click.option("--hours", default=24.0, show_default=True, help="Length of the running job.")
 @click.option("--ticks", default=10, show_default=True, help="Live rounds.")
-@click.option("--jobs", default=1, show_default=True, help="Jobs that share the nodes, of one class, all at once.")
+@click.option(
+    "--jobs", default=1, show_default=True, help="Jobs at once that share the nodes; many: live rounds alone."
+)
 @click.option("--whole", is_flag=True, help="Live rounds alone, with work for every study.")
 def bench(sizes: str, hours: float, ticks: int, jobs: int, *, whole: bool) -> None:
     """Print one JSON line a measurement: filling the store, judging the whole range again, a start, live rounds."""
@@ -110,12 +112,14 @@ def _measure(nodes: int, hours: float, ticks: int, jobs: int) -> None:
                 points = sum(threads.map(write, range(first, now, 600)))
             line(step="fill", nodes=nodes, hours=hours, points=points, seconds=round(time.monotonic() - began, 1))
             span = ("--from", str(first), "--to", str(now))
+            if jobs > 1:
+                line(step="tick_many", nodes=nodes, jobs=jobs, **_live(server, cluster, now, ticks, _fill))
+                return
             used = _cpu_seconds(server)
             again = timed([*command("analyze", config), *span])
             busy = round(_cpu_seconds(server) - used, 1)
-            size = {"nodes": nodes, "jobs": jobs}
-            line(step="rerun", **size, hours=hours, cores=os.cpu_count(), **again, store_cpu_seconds=busy)
-            line(step="tick", **size, **_live(server, cluster, now, ticks, _fill))
+            line(step="rerun", nodes=nodes, hours=hours, cores=os.cpu_count(), **again, store_cpu_seconds=busy)
+            line(step="tick", nodes=nodes, **_live(server, cluster, now, ticks, _fill))
 
 
 def _whole(nodes: int, hours: float, ticks: int) -> None:

@@ -46,6 +46,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "rerun": ("nodes",),
     "tick": ("nodes",),
     "tick_whole": (),
+    "tick_many": ("nodes", "jobs"),
 }
 """Steps that the page shows, and which of their fields tell one line from another."""
 
@@ -713,6 +714,14 @@ def _analysis(book: Book) -> Iterator[str]:
             f"median of {whole['rounds']} rounds. By the clock {whole['median']:.1f} s, as loaded as the machine was.\n"
         )
         yield _measured_on([whole])
+    for many in book.of("tick_many"):
+        yield (
+            f"A live round with many small jobs (`scripts/bench analyze --nodes {many['nodes']} --jobs {many['jobs']}\n"
+            f"--hours 0.75`: {many['nodes']:,} nodes in {many['jobs']:,} jobs): {many['cpu_seconds']:.2f} s of\n"
+            f"processor time and {many['store_cpu_seconds']:.2f} s in InfluxDB, the median of {many['rounds']}\n"
+            f"rounds; by the clock {many['median']:.2f} s, at most {many['slowest']:.2f} s.\n"
+        )
+        yield _measured_on([many])
 
 
 def _a_node(one: Line) -> float:
