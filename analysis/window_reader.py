@@ -101,6 +101,7 @@ class WindowReader:
         self._own = local()
         self._shared: deque[Windows] = deque(maxlen=2)
         self._pulse: tuple[tuple[int, int], _Nodes] | None = None
+        self._heard: dict[tuple[int, int], _Exporters] = {}
 
     def begin(self, start: int, stop: int, nodes: Sequence[str] | None = None) -> "Windows":
         """Begin to read the windows [start, stop): of these nodes only if they are few, else of all.
@@ -125,6 +126,8 @@ class WindowReader:
             storage=self._ask(lambda: self._nodes(_EXCHANGED, self._storage, few, start, stop)),
             all_storage=self._ask(lambda: self._storage_bytes(start, stop)),
         )
+        if nodes is None:
+            self._heard.clear()
         if nodes is None and self._shared and self._shared[-1].stop != start:
             # What another pass read before these may have changed since.
             self._shared.clear()
@@ -150,11 +153,17 @@ class WindowReader:
 
     def compute_heard(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
         """Return [window, exporter] whether its flows hold bytes, in the order of `exporters`."""
-        return self._exporters(start, stop).heard(self.exporters)
+        return self._once_a_pass(start, stop).heard(self.exporters)
 
     def storage_heard(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
         """Return [window, exporter] whether its flows hold bytes, in the order of `storage_exporters`."""
-        return self._exporters(start, stop).heard(self.storage_exporters)
+        return self._once_a_pass(start, stop).heard(self.storage_exporters)
+
+    def _once_a_pass(self, start: int, stop: int) -> _Exporters:
+        """Return what is asked of each job that begins: jobs of one scheduler often begin together."""
+        if (start, stop) not in self._heard:
+            self._heard[start, stop] = self._exporters(start, stop)
+        return self._heard[start, stop]
 
     def pulse(self, nodes: Sequence[str], start: int, stop: int) -> Floats:
         """Return [second, node] bytes that nodes sent to their own group; 0 where no sFlow exporter saw any.

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from analysis.baseline import QUANTILES, RunSummary
 from analysis.detectors.rows import Rows
 from analysis.detectors.storage.storage_study import StorageStudy
 from analysis.detectors.study import JobWindows, Span
@@ -189,3 +190,19 @@ def test_an_inferred_job_is_held_against_no_other() -> None:
     told, inferred = (study.first(replace(JOB, origin=origin), earlier, T0) for origin in ("slurm", "inferred"))
     assert (told.subject.expected.runs, told.subject.is_told) == (5, True)
     assert (inferred.subject.expected.runs, inferred.subject.is_told) == (0, False)
+
+
+def test_a_node_learns_from_its_own_runs_however_many_others_the_class_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a class of a thousand small jobs all were read, by each that began."""
+    grid = np.linspace(0.9, 1.1, QUANTILES)
+
+    def run(*names: str) -> dict[str, object]:
+        return RunSummary(names, np.tile(grid, (len(names), 1)), np.full(len(names), np.nan), 1e9).memory()
+
+    others, own = [run(f"x{number}") for number in range(50)], [run(*JOB.nodes) for _ in range(3)]
+    read, whole = RunSummary.read, []
+    monkeypatch.setattr(RunSummary, "read", lambda memory: whole.append(memory) or read(memory))
+    baseline = DropoutStudy(CLUSTER, Asked().reader).first(JOB, [*others, *own], T0).baseline
+    assert baseline.runs.tolist() == [3, 3, 3]
+    assert baseline.level == 1e9
+    assert len(whole) == CLUSTER.thresholds.dropout_max_runs + 3

@@ -30,7 +30,7 @@ def night(influxdb_v1: LocalInfluxDB, tmp_path_factory: pytest.TempPathFactory) 
     script = load_script(NIGHT)
     cluster = replace(script.cluster, store=replace(script.cluster.store, url=influxdb_v1.url, database="night"))
     store = Store(cluster.store)
-    _, reckoning = play(script, store)
+    reckoning = play(script, store)
     assert reckoning.differences == ()
     assert reckoning.checked > 200
     analyse(script, cluster, store, tmp_path_factory.mktemp("state"))

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 
@@ -62,7 +63,14 @@ class DropoutStudy:
         )
         hour = math.ceil(_HEARD_BEFORE / self._window) * self._window
         heard = self._reader.compute_heard(begin - hour, begin)
-        baseline = learn(job.nodes, [RunSummary.read(memory) for memory in earlier], self._thresholds.dropout_max_runs)
+        most, nodes = self._thresholds.dropout_max_runs, set(job.nodes)
+        # Reading one takes as long as judging a minute. Of others than its nodes' runs only the level counts.
+        read = [
+            RunSummary.read(one)
+            for place, one in enumerate(earlier)
+            if place < most or not nodes.isdisjoint(cast("list[str]", one["nodes"]))
+        ]
+        baseline = learn(job.nodes, read, most)
         return Standing(gpus_in(job, self._gpus), cohort, baseline, dropout.first_carry(cohort, np.any(heard, axis=0)))
 
     def judge(self, job: Job, carry: Standing, windows: JobWindows) -> tuple[Standing, list[Rows]]:
