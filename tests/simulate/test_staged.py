@@ -82,14 +82,15 @@ def test_what_cannot_be_is_one_line(arguments: list[str], said: str, tmp_path: P
     reason="no nfacctd or influxd: apt-get install pmacct influxdb",
 )
 def test_every_byte_and_alert_of_a_scenario(tmp_path: Path) -> None:
-    """A forbidden transfer on the scenario's own cluster, from packets to alerts, in about four minutes."""
+    """A forbidden transfer on the scenario's own cluster, from packets to alerts, in about six minutes."""
     began = time.monotonic()
     command = [sys.executable, "-m", "clusterflow", "demo", "--no-grafana", "--folder", str(tmp_path / "run")]
     done = subprocess.run(
-        [*command, "--scenario", "forbidden-transfer", "--for", "200"],
+        # It lasts three minutes and begins up to two after the history is filled in; what does not fit is left out.
+        [*command, "--scenario", "forbidden-transfer", "--for", "310"],
         cwd=REPOSITORY, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "everything agrees" in done.stdout
     assert "segmentation_violation" in done.stdout
-    assert time.monotonic() - began > 200
+    assert time.monotonic() - began > 310
