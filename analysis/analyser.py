@@ -401,7 +401,7 @@ class Analyser:
             own = behind if measurement.name in self._of_clients else span
             if own is None:
                 continue
-            stands = of_jobs.since if measurement.name in self._of_jobs else {}
+            stands = of_jobs.stands if measurement.name in self._of_jobs else {}
             found = frames.pop(measurement.name, None)
             written = self._output.update(measurement, found, own.start, own.final, stands)
             result.count(measurement, written)

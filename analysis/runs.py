@@ -56,11 +56,11 @@ class Judged:
 
     Attributes:
         points: rows of windows that were judged, or judged again.
-        since: by job, the moment before which all rows of an earlier pass stand; of jobs that are not there, none do.
+        stands: by job, the moment before which all rows of an earlier pass stand; of jobs not there, none do.
     """
 
     points: Points
-    since: Mapping[str, int]
+    stands: Mapping[str, int]
 
 
 class JobRuns:
@@ -97,7 +97,7 @@ class JobRuns:
         self._thin = thin
         self._running: dict[tuple[str, float], _Running] = {}
         self._windows: Windows | None = None
-        self._ahead: Windows | None = None
+        self._following: Windows | None = None
         self._looked_at: set[str] = set()
 
     def look_again(self) -> None:
@@ -115,7 +115,7 @@ class JobRuns:
             raw_from: the oldest window that the store still holds.
         """
         found: dict[str, list[Rows]] = defaultdict(list)
-        since: dict[str, int] = {}
+        stands: dict[str, int] = {}
         self._turn(jobs, span, following)
         # In the order of time: a run that ends in this pass may teach one that begins in it.
         judged = [job for job in sorted(overlapping(jobs, span.start, span.closed), key=start_of) if job.nodes]
@@ -125,13 +125,13 @@ class JobRuns:
             if names[job.id] > 1:
                 # A job that was started again: whose of the two a row is, it does not tell.
                 running.ahead = None
-            rows, stands = self._judge(running, span)
-            if stands is not None:
-                since[job.id] = stands
+            rows, before = self._judge(running, span)
+            if before is not None:
+                stands[job.id] = before
             for one in rows:
                 found[one.measurement.name].append(one)
         self._finish(jobs, set(judged), raw_from)
-        return Judged([(parts[0].measurement, frame_of(parts)) for parts in found.values()], since)
+        return Judged([(parts[0].measurement, frame_of(parts)) for parts in found.values()], stands)
 
     def _turn(self, jobs: Sequence[Job], span: Span, following: int) -> None:
         """Begin to read what the pass needs, unless it was begun already, and what the next one does."""
@@ -139,11 +139,11 @@ class JobRuns:
         def begin(start: int, stop: int) -> Windows | None:
             return self._reader.begin(start, stop) if any(job.nodes for job in overlapping(jobs, start, stop)) else None
 
-        ahead, self._ahead = self._ahead, None
-        is_it = ahead is not None and (ahead.start, ahead.stop) == (span.start, span.closed)
-        self._windows = ahead if is_it else begin(span.start, span.closed)
+        begun, self._following = self._following, None
+        is_it = begun is not None and (begun.start, begun.stop) == (span.start, span.closed)
+        self._windows = begun if is_it else begin(span.start, span.closed)
         if following > span.closed:
-            self._ahead = begin(span.closed, following)
+            self._following = begin(span.closed, following)
 
     # -- one job -----------------------------------------------------------------------------------
 

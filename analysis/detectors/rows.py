@@ -3,7 +3,7 @@
 Of a small job, frames of its own cost more than all else that is done of it, and clusters run thousands of them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from cluster.model import Job
+from store import schema
 from store.points import WINDOW, columns
 from store.schema import Measurement
 
@@ -19,6 +21,15 @@ Column = npt.NDArray[Any]
 
 QUIET = "_quiet"
 """Column (Boolean): such a row is not written, unless to replace one that was written before."""
+
+
+Same = Mapping[str, str | float]
+"""Tags and fields that are the same in many rows, by name."""
+
+
+def tags_of(job: Job) -> dict[str, str | float]:
+    """Return the tags of a job: what every row about it has."""
+    return {schema.JOB: job.id, schema.JOB_CLASS: job.job_class}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +44,18 @@ class Rows:
 
     measurement: Measurement
     columns: Mapping[str, Column]
-    same: Mapping[str, str | float] = field(default_factory=dict)
+    same: Same = field(default_factory=dict)
     is_open: bool = False
 
     @classmethod
     def of(
         cls,
         measurement: Measurement,
-        names: Sequence[str],
+        names: Collection[str],
         rows: Sequence[Sequence[object]],
-        same: Mapping[str, str | float] | None = None,
+        same: Same | None = None,
     ) -> "Rows":
-        """Return rows that are few: each the values of `names`, of which the first is WINDOW."""
+        """Return rows that are few: each the values of `names`, as ``store.points.columns`` gives them."""
         values = zip(*rows, strict=True) if rows else [()] * len(names)
         found = {name: _column(list(column)) for name, column in zip(names, values, strict=True)}
         return cls(measurement, found, same or {})

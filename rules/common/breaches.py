@@ -5,7 +5,7 @@ is one alert. A conversation is both its directions; its source is who opened it
 """
 
 from cluster.model import EXTERNAL, Cluster
-from rules.common import texts
+from rules.common import conversations, texts
 from rules.rule import Measure
 from store import schema
 from store.influxql import Condition, Query, Select, highest, is_in, total
@@ -86,12 +86,6 @@ SIZE = (
 
 def annotations(source: str, destination: str, *, summary: str, what_to_do: str) -> texts.Annotations:
     """Return the annotations of a rule about conversations, from its two parties and its own words."""
-    return texts.annotations(
-        summary=summary,
-        source=source,
-        destination=destination,
-        protocol=PROTOCOL,
-        size=SIZE,
-        duration=texts.duration_of("duration"),
-        what_to_do=what_to_do,
+    return conversations.annotations(
+        source, destination, summary=summary, what_to_do=what_to_do, protocol=PROTOCOL, size=SIZE
     )

@@ -63,14 +63,22 @@ PROTOCOL = (
 """The protocol, and the service where the port tells one."""
 
 
-def annotations(source: str, destination: str, *, summary: str, what_to_do: str) -> texts.Annotations:
+def annotations(
+    source: str,
+    destination: str,
+    *,
+    summary: str,
+    what_to_do: str,
+    protocol: str = PROTOCOL,
+    size: str = texts.bytes_of("bytes"),
+) -> texts.Annotations:
     """Return the annotations of a rule about conversations, from its two parties and its own words."""
     return texts.annotations(
         summary=summary,
         source=source,
         destination=destination,
-        protocol=PROTOCOL,
-        size=texts.bytes_of("bytes"),
+        protocol=protocol,
+        size=size,
         duration=texts.duration_of("duration"),
         what_to_do=what_to_do,
     )

@@ -196,7 +196,7 @@ def played(folder: Path, chance: float, *, anew: bool) -> Stored:
             frames = gathered(found.points)
             for study in studies:
                 for one in study.measurements:
-                    output.update(one, frames.get(one.name), position, closed - OPEN, found.since)
+                    output.update(one, frames.get(one.name), position, closed - OPEN, found.stands)
             output.flush()
             position = closed - OPEN
     return stored

@@ -30,13 +30,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from analysis.baseline import MAD_TO_SIGMA
-from analysis.detectors.rows import Rows
+from analysis.detectors.rows import Rows, tags_of
 from analysis.detectors.storage.phases import Burst, Phases
 from analysis.detectors.study import JobWindows
 from analysis.jobs.job_windows import start_of
 from cluster.model import ALL_NODES, CheckpointMode, CheckpointPlan, Job
 from store import schema
-from store.points import WINDOW
+from store.points import WINDOW, columns
 from store.schema import CheckpointState, Phase
 
 
@@ -387,14 +387,13 @@ class _Judging:
     def rows(self, windows: JobWindows) -> tuple[Rows, Rows]:
         """Return those of checkpoints and of the standings."""
         ledger = self.ledger
-        tags: dict[str, str | float] = {schema.JOB: ledger.job.id, schema.JOB_CLASS: ledger.job.job_class}
-        shown = [self._rows[at] for at in sorted(self._rows)]
+        tags = tags_of(ledger.job)
         checkpoints = [
             (
                 row.at, row.seconds, round(row.size), row.nodes, row.expected_nodes, round(row.expected_bytes),
                 row.state, row.due, row.gap,
             )
-            for row in shown
+            for _, row in sorted(self._rows.items())
         ]  # fmt: skip
         standings = self._standings
         ages = np.array([standing.age for standing in standings])
@@ -413,7 +412,7 @@ class _Judging:
         )
 
 
-_CHECKPOINT = (
-    WINDOW, schema.EVENT_SECONDS.name, schema.EVENT_BYTES.name, schema.EVENT_NODES.name, schema.EXPECTED_NODES.name,
-    schema.EXPECTED_BYTES.name, schema.CHECKPOINT_STATE.name, schema.DUE.name, schema.GAP.name,
+_CHECKPOINT = columns(
+    schema.EVENT_SECONDS, schema.EVENT_BYTES, schema.EVENT_NODES, schema.EXPECTED_NODES, schema.EXPECTED_BYTES,
+    schema.CHECKPOINT_STATE, schema.DUE, schema.GAP,
 )  # fmt: skip

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from analysis.baseline import Floats
-from analysis.detectors.rows import Rows
+from analysis.detectors.rows import Rows, tags_of
 from analysis.detectors.storage.phases import Phases, took_part
 from analysis.detectors.study import JobWindows
 from analysis.jobs.job_windows import start_of
 from cluster.model import Job
 from store import schema
-from store.points import WINDOW
+from store.points import columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +128,7 @@ def _rows(subject: LoadSubject, carry: LoadCarry, *, is_touched: bool) -> Rows:
         rows.append(
             (load.start, *((load.end - load.start, round(load.size), nodes, overlap) if is_load else (0, 0, 0, 0)))
         )
-    tags: dict[str, str | float] = {schema.JOB: subject.job.id, schema.JOB_CLASS: subject.job.job_class}
-    return Rows.of(schema.DATASET_LOAD, _COLUMNS, rows, tags)
+    return Rows.of(schema.DATASET_LOAD, _COLUMNS, rows, tags_of(subject.job))
 
 
-_COLUMNS = WINDOW, schema.EVENT_SECONDS.name, schema.EVENT_BYTES.name, schema.EVENT_NODES.name, schema.OVERLAP.name
+_COLUMNS = columns(schema.EVENT_SECONDS, schema.EVENT_BYTES, schema.EVENT_NODES, schema.OVERLAP)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.detectors.rows import Rows
+from analysis.detectors.rows import Rows, tags_of
 from analysis.detectors.storage import checkpoints, dataset_load, phases
 from analysis.detectors.storage.checkpoints import CheckpointCarry, CheckpointPolicy, Ledger, Usual
 from analysis.detectors.storage.dataset_load import LoadCarry, LoadPolicy, LoadSubject
@@ -145,5 +145,5 @@ def _phase_rows(job: Job, found: Phases, windows: JobWindows) -> Rows:
             schema.PHASE_STATE.name: found.phase,
             **{field.name: np.rint(values) for field, values in totals.items()},
         },
-        {schema.JOB: job.id, schema.JOB_CLASS: job.job_class},
+        tags_of(job),
     )

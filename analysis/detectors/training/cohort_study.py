@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.baseline import Floats
-from analysis.detectors.rows import Rows
+from analysis.detectors.rows import Rows, tags_of
 from analysis.detectors.study import JobWindows, Memory
 from analysis.detectors.training import cohort, stalls
 from analysis.detectors.training.causes import OuterCauses
@@ -139,9 +139,7 @@ class CohortStudy:
                 object,
             ),
         }
-        same: dict[str, str | float] = {
-            schema.JOB: subject.job.id,
-            schema.JOB_CLASS: subject.job.job_class,
+        same = tags_of(subject.job) | {
             schema.RUNS.name: expected.runs,
             schema.JOB_NODES.name: size,
             schema.JOB_GPUS.name: payer.gpus,

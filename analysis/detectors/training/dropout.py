@@ -38,13 +38,13 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.baseline import QUANTILES, Baseline, Flags, Floats, Ints, RunSummary, quantiles_of
-from analysis.detectors.rows import QUIET, Rows
+from analysis.detectors.rows import QUIET, Rows, tags_of
 from analysis.detectors.study import JobWindows
 from analysis.jobs.job_windows import end_of, start_of
 from analysis.kept import Kept
 from cluster.model import Job
 from store import schema
-from store.points import WINDOW
+from store.points import WINDOW, columns
 from store.schema import NodeState
 
 _NODES_AT_ONCE = 256
@@ -434,7 +434,7 @@ def _found(cohort: Cohort, baseline: Baseline, limit: Floats, start: int, verdic
         return np.tile(np.asarray(values, None if isinstance(values, np.ndarray) else object), windows)
 
     told = column("told").astype(np.bool_)
-    tags: dict[str, str | float] = {schema.JOB: cohort.job.id, schema.JOB_CLASS: cohort.job.job_class}
+    tags = tags_of(cohort.job)
     nodes = Rows(
         schema.BASELINE,
         {
@@ -458,10 +458,9 @@ def _found(cohort: Cohort, baseline: Baseline, limit: Floats, start: int, verdic
     return Found(nodes, told, Rows.of(schema.DROPOUT_DIGEST, _DIGEST, _digests(cohort, start, verdicts), tags))
 
 
-_DIGEST = (
-    WINDOW, schema.WORST, schema.LOW_NODES.name, schema.LOW_FOR.name, schema.SENT_BYTES.name, schema.MISSING_BYTES.name,
-    schema.JOB_NODES.name,
-)  # fmt: skip
+_DIGEST = columns(
+    schema.WORST, schema.LOW_NODES, schema.LOW_FOR, schema.SENT_BYTES, schema.MISSING_BYTES, schema.JOB_NODES
+)
 
 
 def _digests(cohort: Cohort, start: int, verdicts: Sequence[_Verdicts]) -> list[tuple[object, ...]]:

@@ -81,14 +81,13 @@ class DropoutStudy:
             # What is judged for now teaches nothing: it would be held twice.
             before = replace(before, ratios=before.ratios.empty(), refs=before.refs.empty())
         after, found = dropout.judge(carry.cohort, carry.baseline, before, windows)
-        gpus: dict[str, str | float] = {schema.JOB_GPUS.name: carry.gpus}
-        size = {schema.JOB_NODES.name: carry.cohort.size}
+        gpus = {schema.JOB_GPUS.name: carry.gpus}
         # Its last row says that a node is no longer low: the newest one of each holds.
         told = found.nodes.where(found.told)
         low = {name: column for name, column in told.columns.items() if name in _OF_LOW}
         return replace(carry, carry=after), [
             found.nodes,
-            Rows(schema.LOW_NODE, low, {**told.same, **gpus, **size}),
+            Rows(schema.LOW_NODE, low, {**told.same, **gpus, schema.JOB_NODES.name: carry.cohort.size}),
             replace(found.digests, same={**found.digests.same, **gpus}),
         ]
 

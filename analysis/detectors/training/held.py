@@ -29,7 +29,7 @@ from analysis.jobs.hostlist import compress
 from analysis.jobs.job_windows import computes_in_sight, gpus_of
 from cluster.model import Cluster, Job
 from store import schema
-from store.points import WINDOW
+from store.points import columns
 from store.schema import UNKNOWN_USER, NodeState
 
 _MINUTE, _HOUR = 60, 3600
@@ -40,7 +40,7 @@ _TIMES = 2.0
 _MOST_NAMES = 1_000
 """Characters of the names that a row holds."""
 
-_COLUMNS = WINDOW, *schema.HELD.tags, *(field.name for field in schema.HELD.fields)
+_COLUMNS = columns(*schema.HELD.tags, *schema.HELD.fields)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.baseline import Floats
-from analysis.detectors.rows import Rows
+from analysis.detectors.rows import Rows, tags_of
 from analysis.detectors.training.cohort import Verdicts
 from cluster.model import Job
 from store import schema
@@ -152,12 +152,7 @@ def _rows(payer: Payer, cause: Cause, start: int, seconds: Floats, by: Sequence[
             schema.USD.name: payer.usd(seconds[at]),
             schema.STALL_BY.name: np.array([by[index] if outer else "" for index in at.tolist()], object),
         },
-        {
-            schema.JOB: payer.job.id,
-            schema.JOB_CLASS: payer.job.job_class,
-            schema.CAUSE: cause.value,
-            schema.STALL_GPUS.name: payer.gpus,
-        },
+        {**tags_of(payer.job), schema.CAUSE: cause.value, schema.STALL_GPUS.name: payer.gpus},
         # What explains a loss from outside may be stored later than the windows that lost.
         is_open=True,
     )

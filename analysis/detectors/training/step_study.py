@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analysis.baseline import centre_and_spread, of_like_size, quantiles_of
-from analysis.detectors.rows import Rows
+from analysis.detectors.rows import Rows, tags_of
 from analysis.detectors.study import JobWindows, Memory
 from analysis.detectors.training.steps import SERIES, Step, sample_of, step_of
 from analysis.evidence import Reader
@@ -25,7 +25,7 @@ from analysis.jobs.job_windows import end_of, start_of
 from analysis.window_reader import sees_seconds
 from cluster.model import Cluster, Job
 from store import schema
-from store.points import WINDOW
+from store.points import columns
 from store.schema import StepState
 
 EVERY = 300
@@ -40,10 +40,9 @@ MIN_LOOKS = 3
 _MULTIPLE = 1.8
 """From this many times the expected period on, it may be a multiple."""
 
-_COLUMNS = (
-    WINDOW, schema.STEP_PERIOD.name, schema.STEP_ERROR.name, schema.STEP_EXPECTED.name, schema.STEP_LIMIT.name,
-    schema.RUNS.name, schema.STEP_STATE.name,
-)  # fmt: skip
+_COLUMNS = columns(
+    schema.STEP_PERIOD, schema.STEP_ERROR, schema.STEP_EXPECTED, schema.STEP_LIMIT, schema.RUNS, schema.STEP_STATE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +117,7 @@ class StepStudy:
                     if (step := step_of(seconds)) is not None:
                         carry, row = self._look(carry, end - self._window, step)
                         rows.append(row)
-        return carry, [Rows.of(schema.STEP, _COLUMNS, rows, {schema.JOB: job.id, schema.JOB_CLASS: job.job_class})]
+        return carry, [Rows.of(schema.STEP, _COLUMNS, rows, tags_of(job))]
 
     def _look(self, carry: Standing, window: int, step: Step) -> tuple[Standing, tuple[object, ...]]:
         expected = carry.expected

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analysis.detectors.rows import Rows
+from analysis.detectors.rows import Rows, tags_of
 from analysis.detectors.study import JobWindows, Memory
 from analysis.detectors.training import stragglers
 from analysis.detectors.training.stragglers import Field, Ranking, StragglerCarry
@@ -106,7 +106,7 @@ def _rows(job: Job, groups: Sequence[str], window: int, ranking: Ranking) -> Row
             schema.LOW_SECONDS.name: ranking.low_seconds,
             schema.RANK.name: ranking.rank,
         },
-        {schema.JOB: job.id, schema.JOB_CLASS: job.job_class},
+        tags_of(job),
     )
     # A node that nobody saw at work yet has no rank.
     return rows.where(~np.isnan(ranking.deficit))
