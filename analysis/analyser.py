@@ -21,6 +21,7 @@ from analysis.detectors.study import Span
 from analysis.evidence import Reader, heartbeat, with_events
 from analysis.jobs.job_windows import JobSource, LateRows, gpus_of, status_points
 from analysis.runs import JobRuns
+from analysis.standings import Standings
 from analysis.state import State
 from analysis.writing import Output, gathered
 from app.errors import ClusterflowError, UserError
@@ -76,6 +77,7 @@ class Analyser:
         jobs: who knows the job windows.
         log: for progress.
         is_stopping: asked between stretches of work; True ends it with AnalysisStoppedError.
+        standings: of running jobs, from which a live analysis goes on.
     """
 
     def __init__(
@@ -87,7 +89,9 @@ class Analyser:
         *,
         log: Log,
         is_stopping: Callable[[], bool] = lambda: False,
+        standings: Standings | None = None,
     ) -> None:
+        self._standings = standings
         self._cluster, self._store, self._state, self._jobs, self._log = cluster, store, state, jobs, log
         self._reader = Reader(store, cluster)
         self._window = cluster.bridge.window
@@ -104,6 +108,7 @@ class Analyser:
         self._listed = 0
         self._has_ticked = False
         self._settled: int | None = None
+        self._final: int | None = None
         self._raw_from = 0
 
     def _begun(self) -> tuple[Studies, JobRuns, LateRows]:
@@ -120,6 +125,7 @@ class Analyser:
             stretch=self._floor(_STRETCH),
             check=self._check,
             thin=self._output.thinned,
+            standings=self._standings,
         )
         return studies, runs, LateRows(self._window, self._gpus)
 
@@ -199,6 +205,8 @@ class Analyser:
         recall, self._has_ticked = not self._has_ticked, False
         self._passes(result, spans, recall=recall)
         self._has_ticked = True
+        self._final = final
+        self._runs.keep(final)
         self._late_rows.note(self._jobs.jobs())
         result.judged = closed
         lag = {schema.HEARTBEAT: now - closed, "tick_seconds": time.monotonic() - started}
@@ -206,6 +214,11 @@ class Analyser:
         self._list_sign_ins(now)
         self._output.flush()
         return result
+
+    def rest(self) -> None:
+        """Keep on disk how all jobs stand: nothing more will be judged here."""
+        if self._final is not None:
+            self._runs.keep(self._final, now=True)
 
     def _turn_back(self, now: float, final: int, position: int) -> None:
         """Forget a position that a clock which was ahead left: nothing would be judged until time gets there.
@@ -221,6 +234,8 @@ class Analyser:
         self._take_back(self._floor(now) + self._window, position)
         self._jobs.turn_back(sure)
         self._state.forget_all()
+        if self._standings is not None:
+            self._standings.forget_all()
         if heard is not None:
             self._state.hear(heard)
         self._studies, self._runs, self._late_rows = self._begun()

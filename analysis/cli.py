@@ -22,6 +22,7 @@ from analysis.detectors.egress.late_matches import LateSearch, LateSearching
 from analysis.detectors.roles.role_watch import RoleLook, RoleWatching
 from analysis.jobs.all_sources import JobSources
 from analysis.jobs.register import Register
+from analysis.standings import Standings
 from analysis.state import AUDIT, State, exclusive
 from app.errors import ClusterflowError, StoreError, UserError
 from app.log import Log
@@ -113,12 +114,14 @@ def _live(cluster: Cluster, log: Log, stopping: threading.Event, every: float, *
                 register.forget_all()
                 lease.is_new = False
             sources = JobSources(fresh, store, register, log, path=path, check=_check_of(lease.ends))
-            return Analyser(fresh, store, state, sources, log=log, is_stopping=lease.ends), sources
+            standings = Standings(folder, fresh, log)
+            return Analyser(fresh, store, state, sources, log=log, is_stopping=lease.ends, standings=standings), sources
 
         if once:
             analyser, sources = made(cluster)
             schema_version.prepare(store, cluster.retentions(), may_migrate=False)
             _tell(log, "analysed", _round(analyser, sources, store))
+            analyser.rest()
             LateSearch(cluster, store, folder, log, patience=0).look()
             roles = RoleLook(cluster, store)
             roles.jobs = sources.jobs()
@@ -228,6 +231,7 @@ def _run(
                 with reload.refusing():
                     others = made(fresh)
     finally:
+        analyser.rest()
         searching.stop()
         roles.stop()
         sources.stop()

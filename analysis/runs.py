@@ -11,6 +11,7 @@ from analysis.ahead import Ahead, Look, changed_from
 from analysis.detectors.rows import Rows, frame_of
 from analysis.detectors.study import FLAW, JobStudy, JobWindows, Memory, Points, Span
 from analysis.jobs.job_windows import end_of, overlapping, start_of
+from analysis.standings import Standings
 from analysis.state import MOST_RUNS, State, fingerprint
 from analysis.window_reader import WindowReader, Windows
 from app.log import Log
@@ -24,6 +25,10 @@ _TAIL = 60
 _AT_ONCE, _PIECE = 100_000, 300
 """Windows of nodes that are judged at a time, whole stretches of so many seconds: each is a row until it is thinned."""
 
+_KEEP_EVERY, _KEPT_AT_ONCE = 900, 16 << 20
+"""Seconds of windows after which a job is kept on disk again, and bytes from which the others wait for the next round:
+a day of 4,096 nodes is 140 MB."""
+
 
 @dataclass(slots=True)
 class _Running:
@@ -34,6 +39,7 @@ class _Running:
         is_taught: whether all earlier runs that count were known when its first carries were made.
         has_traffic: whether any window so far held bytes of its nodes.
         ahead: what was judged for now after them.
+        kept: the window before which it was last kept on disk.
     """
 
     job: Job
@@ -43,6 +49,7 @@ class _Running:
     is_taught: bool = False
     has_traffic: bool = False
     ahead: Ahead | None = None
+    kept: int = 0
 
     @property
     def is_over(self) -> bool:
@@ -76,6 +83,7 @@ class JobRuns:
         stretch: seconds of windows that are read at once.
         check: called between stretches of work; may raise.
         thin: takes from rows what will not be written.
+        standings: keep running jobs; None: nothing of them outlives this process.
     """
 
     def __init__(
@@ -90,11 +98,12 @@ class JobRuns:
         stretch: int,
         check: Callable[[], None],
         thin: Callable[[Rows], Rows] = lambda rows: rows,
+        standings: Standings | None = None,
     ) -> None:
         self._studies, self._reader, self._state, self._log = studies, reader, state, log
         self._names = tuple(study.name for study in studies)
         self._window, self._horizon, self._stretch, self._check = window, horizon, stretch, check
-        self._thin = thin
+        self._thin, self._standings = thin, standings
         self._running: dict[tuple[str, float], _Running] = {}
         self._windows: Windows | None = None
         self._following: Windows | None = None
@@ -104,6 +113,23 @@ class JobRuns:
         """Judge all windows in the next pass that are not final: others may have written them, or nobody."""
         for running in self._running.values():
             running.ahead = None
+
+    def keep(self, final: int, *, now: bool = False) -> None:
+        """Keep on disk how jobs stand, so that the next process need not judge them from their begin.
+
+        Args:
+            final: the moment up to which the state is saved: of jobs that are further on, the file stays as it is.
+            now: keep all of them; else those that it has been long of, the longest first, and some at a time.
+        """
+        if self._standings is None:
+            return
+        least, size = 0 if now else _KEEP_EVERY, 0
+        for running in sorted(self._running.values(), key=lambda one: one.kept):
+            if running.first < running.at <= final and running.at - running.kept > least:
+                size += self._standings.keep(running.job, replace(running, ahead=None, kept=running.at))
+                running.kept = running.at
+                if size >= _KEPT_AT_ONCE and not now:
+                    break
 
     def judge(self, jobs: Sequence[Job], span: Span, following: int, raw_from: int) -> Judged:
         """Judge every job's windows in the span: for good up to `span.final`, for now up to `span.closed`.
@@ -233,7 +259,7 @@ class JobRuns:
     def _at(self, job: Job, window: int, jobs: Sequence[Job], raw_from: int) -> _Running:
         """Return a job with its state before a window, from its first window on."""
         key = job.id, start_of(job)
-        running = self._running.get(key)
+        running = self._running.get(key) or self._found(job, raw_from)
         first = max(self._floor(start_of(job)), min(raw_from, window))
         if running is not None and running.job != job and _is_judged_alike(running.job, job, running.at):
             running.job = job
@@ -244,10 +270,18 @@ class JobRuns:
             }
             running.ahead = None
         if running is None or running.job != job or running.at > max(window, first):
-            running = self._running[key] = _Running(job, first, first)
+            running = _Running(job, first, first)
+        self._running[key] = running
         self._teach(running, jobs, raw_from)
         self._replay(running, max(window, first))
         return running
+
+    def _found(self, job: Job, raw_from: int) -> _Running | None:
+        """Return a job as an earlier process kept it, unless the store has lost what came since."""
+        found = None if self._standings is None else self._standings.find(job)
+        if not isinstance(found, _Running) or found.carries.keys() != set(self._names) or found.at < raw_from:
+            return None
+        return found
 
     def _replay(self, running: _Running, upto: int) -> None:
         """Go through windows that were judged already, to know what they hand on."""
@@ -278,9 +312,13 @@ class JobRuns:
         """
         over = [key for key, running in self._running.items() if running.is_over]
         for key in over:
-            self._save(self._running.pop(key))
+            self._save(running := self._running.pop(key))
+            if self._standings is not None:
+                self._standings.forget(running.job)
         if over:
             self._state.forget_runs(raw_from, {job.job_class for job in jobs})
+            if self._standings is not None:
+                self._standings.forget_before(raw_from)
         for key in [key for key, running in self._running.items() if running.job not in judged]:
             del self._running[key]
 

@@ -21,6 +21,7 @@ import polars as pl
 
 from analysis.analyser import Analyser
 from analysis.jobs.job_windows import ClusterFileJobs, active_at
+from analysis.standings import FOLDER, Standings
 from analysis.state import State
 from app.log import Log
 from bench.costs.processes import line, tell_machine, timed
@@ -80,7 +81,7 @@ _CHECKPOINT_EVERY, _CHECKPOINT_SECONDS = 1800, 60
 )
 @click.option("--whole", is_flag=True, help="Live rounds alone, with work for every study.")
 def bench(sizes: str, hours: float, ticks: int, jobs: int, *, whole: bool) -> None:
-    """Print one JSON line a measurement: filling the store, judging the whole range again, a start, live rounds."""
+    """Print one JSON line a measurement: filling the store, judging it again; a start, live rounds, another start."""
     tell_machine()
     for nodes in numbers(sizes, "numbers of nodes, such as 256,1024,4096"):
         if whole:
@@ -183,23 +184,33 @@ def _clocks(server: LocalInfluxDB) -> tuple[float, float, float]:
 
 
 def _live(server: LocalInfluxDB, cluster: Cluster, now: int, ticks: int, write: Write) -> dict[str, float]:
-    """Start as a process would, then judge a new window each round: seconds by the clock and of processors."""
-    store = Store(cluster.store)
-    began = time.monotonic()
-    with State.open(Path(cluster.bridge.state)) as state:
-        analyser = Analyser(cluster, store, state, ClusterFileJobs(cluster), log=Log(quiet=True))
-        analyser.tick(now)
-        line(step="start", seconds=round(time.monotonic() - began, 2))
+    """Start as a process would, judge a new window each round, end, and start again: seconds."""
+    store, folder, log = Store(cluster.store), Path(cluster.bridge.state), Log(quiet=True)
+    with State.open(folder) as state:
+
+        def started(at: float) -> tuple[Analyser, float]:
+            began, standings = time.monotonic(), Standings(folder, cluster, log)
+            analyser = Analyser(cluster, store, state, ClusterFileJobs(cluster), log=log, standings=standings)
+            analyser.tick(at)
+            return analyser, round(time.monotonic() - began, 2)
+
+        analyser, start = started(now)
         rounds = []
         for tick in range(ticks):
             write(store, cluster, now + 10 * tick, now + 10 * tick + 10)
             before = _clocks(server)
             analyser.tick(now + 10 * tick + 13)
             rounds.append([after - since for since, after in zip(before, _clocks(server), strict=True)])
+        began = time.monotonic()
+        analyser.rest()
+        end = round(time.monotonic() - began, 2)
+        kept = sum(path.stat().st_size for path in (folder / FOLDER).iterdir())
+        restart = started(now + 10 * ticks + 13)[1]
     seconds, own, stores = (np.array(rounds).T).tolist()
     return {
         "median": round(median(seconds), 3), "slowest": round(max(seconds), 3), "rounds": ticks,
         "cpu_seconds": round(median(own), 3), "store_cpu_seconds": round(median(stores), 3),
+        "start_seconds": start, "end_seconds": end, "restart_seconds": restart, "kept_bytes": kept,
     }  # fmt: skip
 
 

@@ -719,7 +719,8 @@ def _analysis(book: Book) -> Iterator[str]:
             f"A live round with many small jobs (`scripts/bench analyze --nodes {many['nodes']} --jobs {many['jobs']}\n"
             f"--hours 0.75`: {many['nodes']:,} nodes in {many['jobs']:,} jobs): {many['cpu_seconds']:.2f} s of\n"
             f"processor time and {many['store_cpu_seconds']:.2f} s in InfluxDB, the median of {many['rounds']}\n"
-            f"rounds; by the clock {many['median']:.2f} s, at most {many['slowest']:.2f} s.\n"
+            f"rounds; by the clock {many['median']:.2f} s, at most {many['slowest']:.2f} s. A first start took\n"
+            f"{many['start_seconds']:.0f} s, one that goes on where a process ended {many['restart_seconds']:.1f} s.\n"
         )
         yield _measured_on([many])
 

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import cast
 
 import numpy as np
@@ -19,6 +21,7 @@ from analysis.detectors.training.held import HeldStudy
 from analysis.detectors.training.step_study import StepStudy
 from analysis.detectors.training.straggler_study import StragglerStudy
 from analysis.runs import JobRuns
+from analysis.standings import Standings
 from analysis.state import State
 from analysis.window_reader import WindowReader
 from analysis.writing import Output, gathered
@@ -115,9 +118,10 @@ class Played:
 
     chance: float
     round: int = 0
+    replayed: int = 0
 
     def begin(self, start: int, stop: int, nodes: Sequence[str] | None = None) -> "Played":
-        del nodes
+        self.replayed += 0 if nodes is None else (stop - start) // 10
         self.start, self.stop = start, stop
         return self
 
@@ -172,8 +176,15 @@ def jobs() -> list[Job]:
     return found
 
 
-def played(folder: Path, chance: float, *, anew: bool) -> Stored:
-    """Play rounds of ten seconds; `anew`: judge all windows that may still change in each of them."""
+@cache
+def played(chance: float, *, anew: bool = False, restarts: tuple[int, ...] = ()) -> tuple[Stored, Played]:
+    """Play rounds of ten seconds.
+
+    Args:
+        chance: of late bytes, each window and round.
+        anew: judge all windows that may still change in each round.
+        restarts: rounds before which the process ends, and another one goes on.
+    """
     nodes = tuple(Node(f"n{number}", "training", (), gpus=8) for number in range(sum(SIZES)))
     cluster, asked, stored = Cluster("ahead", GROUPS, nodes=nodes, exporters=(SFLOW,)), Asked(), Stored()
     studies = (
@@ -182,13 +193,19 @@ def played(folder: Path, chance: float, *, anew: bool) -> Stored:
     )  # fmt: skip
     of_jobs = cast("Sequence[JobStudy[object]]", studies)
     output, windows = Output(cast("Store", stored)), Played(chance)
-    with State.copy_of(folder / "none") as state:
-        runs = JobRuns(
-            of_jobs, cast("WindowReader", windows), state, Log(quiet=True), window=10, horizon=330, stretch=3600,
-            check=lambda: None, thin=output.thinned,
-        )  # fmt: skip
-        position = NOW - OPEN - 30
+    with TemporaryDirectory() as folder, State.copy_of(Path(folder, "none")) as state:
+
+        def begun() -> JobRuns:
+            return JobRuns(
+                of_jobs, cast("WindowReader", windows), state, Log(quiet=True), window=10, horizon=330, stretch=3600,
+                check=lambda: None, thin=output.thinned, standings=Standings(Path(folder), cluster, Log(quiet=True)),
+            )  # fmt: skip
+
+        runs, position = begun(), NOW - OPEN - 30
         for windows.round in range(ROUNDS):
+            if windows.round in restarts:
+                runs.keep(position, now=True)
+                runs = begun()
             closed = NOW + windows.round * 10
             if anew:
                 runs.look_again()
@@ -199,7 +216,7 @@ def played(folder: Path, chance: float, *, anew: bool) -> Stored:
                     output.update(one, frames.get(one.name), position, closed - OPEN, found.stands)
             output.flush()
             position = closed - OPEN
-    return stored
+    return stored, windows
 
 
 def texts_and_numbers(said: dict[str, str]) -> tuple[dict[str, str], dict[str, float]]:
@@ -208,13 +225,23 @@ def texts_and_numbers(said: dict[str, str]) -> tuple[dict[str, str], dict[str, f
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.1])
-def test_the_rows_are_as_if_all_windows_were_judged_in_each_round(tmp_path: Path, chance: float) -> None:
-    whole, ahead = played(tmp_path, chance, anew=True), played(tmp_path, chance, anew=False)
+def test_the_rows_are_as_if_all_windows_were_judged_in_each_round(chance: float) -> None:
+    whole, ahead = played(chance, anew=True)[0], played(chance)[0]
     kinds = {head.partition(",")[0] for head, _ in whole.points}
     assert kinds >= {"baseline", "low_node", "phase", "checkpoint", "cohort", "stall", "dataset_load", "job_node"}
-    assert ahead.points.keys() == whole.points.keys()
+    assert_same(ahead, whole)
+
+
+def test_a_process_goes_on_where_another_one_ended() -> None:
+    (whole, first), (parts, second) = played(0.1), played(0.1, restarts=(1, 5, 20, 44))
+    assert_same(parts, whole)
+    assert second.replayed == first.replayed, "but for what the first process replayed"
+
+
+def assert_same(parts: Stored, whole: Stored) -> None:
+    assert parts.points.keys() == whole.points.keys()
     for key, said in whole.points.items():
-        (texts, numbers), (same, near) = texts_and_numbers(ahead.points[key]), texts_and_numbers(said)
+        (texts, numbers), (same, near) = texts_and_numbers(parts.points[key]), texts_and_numbers(said)
         assert texts == same, key
         # Sums over windows one by one differ in their last bits from those over many.
         assert numbers == pytest.approx(near, rel=1e-9, abs=1e-9), key

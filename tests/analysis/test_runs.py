@@ -1,23 +1,29 @@
 """Jobs on their way through their windows, with a store that counts what is asked of it."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+import os
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from analysis import runs
 from analysis import state as memory
 from analysis.detectors.rows import Rows
 from analysis.detectors.study import FLAW, JobWindows, Memory, Span
+from analysis.jobs.job_windows import start_of
+from analysis.kept import Kept
 from analysis.runs import JobRuns
+from analysis.standings import FOLDER, Standings
 from analysis.state import MOST_RUNS, State
 from analysis.window_reader import WindowReader
 from app.errors import StoreError
 from app.log import Log
-from cluster.model import Job, Outcome
+from cluster.model import Cluster, Group, Job, Node, Outcome, Role, Thresholds
 from store.points import WINDOW as POINT
 from store.schema import JOB_STATUS, Measurement
 
@@ -93,11 +99,12 @@ class Bench:
     state: State
     reader: Reader = field(default_factory=Reader)
     study: Counting = field(default_factory=Counting)
+    standings: Standings | None = None
 
     def __post_init__(self) -> None:
         self.runs = JobRuns(
             (self.study,), cast("WindowReader", self.reader), self.state, Log(quiet=True),
-            window=WINDOW, horizon=HORIZON, stretch=STRETCH, check=lambda: None,
+            window=WINDOW, horizon=HORIZON, stretch=STRETCH, check=lambda: None, standings=self.standings,
         )  # fmt: skip
 
     def judge(self, jobs: Sequence[Job], start: int = NOW, *, raw_from: int = NOW - 7 * DAY) -> None:
@@ -193,6 +200,162 @@ def test_what_the_store_did_not_answer_is_asked_again(state: State) -> None:
     bench.reader.is_away = False
     bench.judge(jobs)
     assert len(bench.study.begun["one"][1]) == 3
+
+
+# -- how running jobs stand, on disk ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Strange:
+    """A state that the analysis does not have."""
+
+    at: int = 0
+
+
+def site(**told: Any) -> Cluster:
+    nodes = [Node(name, "training", (), gpus=8) for name in (*NODES, "n2")]
+    return replace(Cluster("site", (Group("training", "Training", Role.TRAINING),), nodes=tuple(nodes)), **told)
+
+
+def rested(state: State, folder: Path, cluster: Cluster, *jobs: Job) -> Bench:
+    """A process that ended after a pass over ten minutes."""
+    bench = Bench(state, standings=Standings(folder, cluster, Log(quiet=True)))
+    bench.judge(jobs)
+    bench.runs.keep(NOW + 300, now=True)
+    return bench
+
+
+def replayed(
+    state: State, folder: Path, cluster: Cluster, *jobs: Job, start: int = NOW + 300, raw_from: int = NOW - 7 * DAY
+) -> list[tuple[int, int]]:
+    """What another one reads again when it judges from `start` on."""
+    bench = Bench(state, standings=Standings(folder, cluster, Log(quiet=True)))
+    bench.judge(jobs, start, raw_from=raw_from)
+    assert (
+        bench.runs._running[jobs[0].id, start_of(jobs[0])].carries["counting"] == (start + 300 - NOW + 6000) // WINDOW
+    )
+    return bench.reader.replayed
+
+
+WHOLE = [(at, min(at + STRETCH, NOW + 300)) for at in range(NOW - 6000, NOW + 300, STRETCH)]
+
+
+def test_a_job_goes_on_where_it_was(state: State, tmp_path: Path) -> None:
+    long = job("long", NOW - 6000)
+    rested(state, tmp_path, site(), long)
+    assert replayed(state, tmp_path, site(), long) == []
+    assert replayed(state, tmp_path, site(), long, start=NOW + 900) == [(NOW + 300, NOW + 900)], "what came since"
+
+
+def test_a_job_that_is_further_on_than_the_position_is_judged_anew(state: State, tmp_path: Path) -> None:
+    long = job("long", NOW - 6000)
+    rested(state, tmp_path, site(), long)
+    assert replayed(state, tmp_path, site(), long, start=NOW + 200)[-1] == (NOW - 6000 + STRETCH, NOW + 200)
+
+
+@pytest.mark.parametrize(
+    ("told", "is_anew"),
+    [
+        ({"end": datetime.fromtimestamp(NOW + 3600, UTC)}, False),
+        ({"end": datetime.fromtimestamp(NOW + 310, UTC)}, True),
+        ({"nodes": (*NODES, "n2")}, True),
+    ],
+)
+def test_a_job_of_which_another_thing_became_known(
+    state: State, tmp_path: Path, told: dict[str, Any], *, is_anew: bool
+) -> None:
+    long = job("long", NOW - 6000)
+    rested(state, tmp_path, site(), long)
+    bench = Bench(state, standings=Standings(tmp_path, site(), Log(quiet=True)))
+    bench.judge([replace(long, **told)], NOW + 300)
+    assert bench.reader.replayed == (WHOLE if is_anew else [])
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_anew"),
+    [
+        ({"thresholds": Thresholds(dropout_spreads=5.0)}, True),
+        ({"nodes": tuple(Node(name, "training", (), gpus=4) for name in NODES)}, True),
+        ({"nodes": tuple(Node(name, "training", (), gpus=8) for name in (*NODES, "n9"))}, False),
+        ({"name": "other"}, False),
+    ],
+)
+def test_other_settings_judge_a_job_anew_other_nodes_do_not(
+    state: State, tmp_path: Path, changed: dict[str, Any], *, is_anew: bool
+) -> None:
+    long = job("long", NOW - 6000)
+    rested(state, tmp_path, site(), long)
+    assert replayed(state, tmp_path, site(**changed), long) == (WHOLE if is_anew else [])
+
+
+def test_what_the_store_has_lost_meanwhile_is_not_taken_for_silence(state: State, tmp_path: Path) -> None:
+    long = job("long", NOW - 6000)
+    rested(state, tmp_path, site(), long)
+    bench = Bench(state, standings=Standings(tmp_path, site(), Log(quiet=True)))
+    bench.judge([long], NOW + 3600, raw_from=NOW + 1800)
+    assert bench.reader.replayed == [(NOW + 1800, NOW + 3600)]
+
+
+class Trap:
+    """What would run code when it is read."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("trapped",)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def trapped(path: Path) -> None:
+    path.write_bytes(path.read_bytes().partition(b"\n")[0] + b"\n" + pickle.dumps(Trap()))
+
+
+@pytest.mark.parametrize("spoil", [cut, trapped, Path.unlink, lambda path: path.write_bytes(b"")])
+def test_what_is_lost_or_damaged_is_judged_anew(
+    state: State, tmp_path: Path, spoil: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    long = job("long", NOW - 6000)
+    rested(state, tmp_path, site(), long)
+    (path,) = (tmp_path / FOLDER).iterdir()
+    spoil(path)
+    assert replayed(state, tmp_path, site(), long) == WHOLE
+    assert not Path("trapped").exists()
+
+
+def test_states_that_this_version_does_not_have_are_no_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    standings, long = Standings(tmp_path, site(), Log(quiet=True)), job("long", NOW)
+    standings.keep(long, Strange())
+    assert standings.find(long) is None, "no class of ours"
+    standings.keep(long, Kept(3))
+    assert standings.find(long) == Kept(3)
+    monkeypatch.setattr(Kept, "__dataclass_fields__", {"width": Kept.__dataclass_fields__["width"]})
+    assert standings.find(long) is None, "it has other fields by now"
+
+
+def test_a_job_that_is_over_leaves_nothing(state: State, tmp_path: Path) -> None:
+    brief = job("brief", NOW - 1200, NOW + 400)
+    bench = rested(state, tmp_path, site(), brief)
+    assert len(list((tmp_path / FOLDER).iterdir())) == 1
+    bench.judge([brief], NOW + 300)
+    assert list((tmp_path / FOLDER).iterdir()) == []
+
+
+def test_a_full_disk_stops_nothing(state: State, tmp_path: Path) -> None:
+    (tmp_path / FOLDER).write_text("no folder")
+    rested(state, tmp_path, site(), job("long", NOW - 6000))
+    assert replayed(state, tmp_path, site(), job("long", NOW - 6000)) == WHOLE
+
+
+def test_many_jobs_are_kept_some_at_a_time(state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "_KEPT_AT_ONCE", 1)
+    bench = Bench(state, standings=Standings(tmp_path, site(), Log(quiet=True)))
+    jobs = [job(f"long-{number}", NOW - 6000) for number in range(3)]
+    bench.judge(jobs)
+    for count in (1, 2, 3, 3):
+        bench.runs.keep(NOW + 300)
+        assert len(list((tmp_path / FOLDER).iterdir())) == count
 
 
 # -- a job whose beginning is gone ---------------------------------------------------------------------
