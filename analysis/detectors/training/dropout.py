@@ -31,6 +31,7 @@ A cohort that stops as a whole is no dropout: where less than a third still send
 three nodes have no useful median, and are never judged.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -155,7 +156,7 @@ class Carry:
         low_for, missing: the same while the node is low, else 0.
         worst: names of the worst nodes when so many became low that they are one alert; empty while they are not.
         known: exporters heard since an hour before the job; silent_since: start of their silence, -1 if heard.
-        levels: cohort's medians of the last hour.
+        levels: cohort's medians of the last hour; ranked: the same, the smallest first.
         lows: [node] windows that were low.
         ratios, refs: what the run has taught so far: rows of [node], NaN for what must not be learnt; and rows of the
             window's number and the median.
@@ -175,6 +176,7 @@ class Carry:
     known: Flags
     silent_since: Ints
     levels: list[float] = field(default_factory=list)
+    ranked: list[float] = field(default_factory=list)
     ratios: Kept = field(default_factory=lambda: Kept(0))
     refs: Kept = field(default_factory=lambda: Kept(2))
     stride: int = 1
@@ -192,6 +194,7 @@ class Carry:
             self,
             **{name: getattr(self, name).copy() for name in ("known", "silent_since", "packets")},
             levels=list(self.levels),
+            ranked=list(self.ranked),
             ratios=self.ratios.copy(),
             refs=self.refs.copy(),
         )
@@ -360,8 +363,10 @@ class _Judging:
             return False
         carry, policy = self.carry, self.policy
         carry.levels.append(ref)
-        del carry.levels[: -max(policy.level_memory // self.cohort.window, 1)]
-        usual = max(float(np.quantile(carry.levels, policy.level_quantile)), policy.class_level * self.baseline.level)
+        insort(carry.ranked, ref)
+        if len(carry.levels) > max(policy.level_memory // self.cohort.window, 1):
+            del carry.ranked[bisect_left(carry.ranked, carry.levels.pop(0))]
+        usual = max(_quantile(carry.ranked, policy.level_quantile), policy.class_level * self.baseline.level)
         return self.cohort.is_steady(window) and ref > 0 and ref >= policy.phase_level * usual
 
     def _learn(self, window: int, ratios: Floats, packets: Floats | None, ref: float) -> None:
@@ -416,6 +421,14 @@ class _Judging:
             carry.worst = " / ".join(self.cohort.job.nodes[place] for place in order[: min(self.policy.named, low)])
         elif low * 2 <= most:
             carry.worst = ""
+
+
+def _quantile(ranked: Sequence[float], share: float) -> float:
+    """Return a quantile as numpy does, of numbers in order: in each window numpy would put them in order again."""
+    place = share * (len(ranked) - 1)
+    low = int(place)
+    above = ranked[min(low + 1, len(ranked) - 1)]
+    return ranked[low] + (above - ranked[low]) * (place - low)
 
 
 def _is_low(state: Ints) -> Flags:
