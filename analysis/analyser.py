@@ -27,7 +27,7 @@ from analysis.writing import Output, gathered
 from app.errors import ClusterflowError, UserError
 from app.log import Log
 from app.units import format_moment
-from cluster.model import Cluster
+from cluster.model import Cluster, Job
 from ingest.flows.enriching import list_points
 from store import schema
 from store.influx import Store
@@ -269,7 +269,7 @@ class Analyser:
             learning_end = max(learning_end, self._ceil(now))
             position = final - self._floor(_STRETCH)
         else:
-            position = min(self._floor(last) - self._ceil(self._cluster.bridge.grace), final)
+            position = self._led_until(last, final)
         position = max(position, self._raw_from)
         seeds = with_events(self._reader.contacts_before(position), self._reader.events_before(position))
         self._state.begin(position, learning_end, seeds)
@@ -292,6 +292,31 @@ class Analyser:
             why = "too little history to call anything new"
             self._log.line("contacts_learning", why=why, until=format_moment(learning_end))
         return position
+
+    def _led_until(self, last: int, final: int) -> int:
+        """Return up to where verdicts are final of an analysis whose last heartbeat was of a moment."""
+        return min(self._floor(last) - self._ceil(self._cluster.bridge.grace), final)
+
+    def follow(self, now: float, jobs: Sequence[Job]) -> None:
+        """Keep up with where jobs stand, while another analysis leads: what it judged for good is judged, not written.
+
+        Raises:
+            StoreError: nothing is lost; the next call does it all.
+            AnalysisStoppedError: see `is_stopping`.
+        """
+        closed = self.closed_until(now)
+        final, _ = self._final_until(closed)
+        last = self._reader.last_heartbeat(math.floor(now) + 1)
+        if last is None:
+            return
+        # Whoever leads next begins where this one was: jobs that are further on would be judged anew.
+        final, oldest = self._led_until(last, final), self._oldest(closed)
+        begin, step = max(self._final or final - self._window, oldest), self._floor(_STRETCH)
+        for start in range(begin, final, step):
+            stop = min(start + step, final)
+            self._runs.judge(jobs, Span(start, stop, stop, stop), stop, oldest)
+            self._final = stop
+            self._runs.keep(stop)
 
     def _list_sign_ins(self, now: float) -> None:
         """Report the state of the files that say who had which address, as bridges do of theirs."""

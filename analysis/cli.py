@@ -20,7 +20,8 @@ from analysis.analyser import Analyser, AnalysisStoppedError, Round
 from analysis.detectors.egress.contacts import DIGEST, FIRST_SEEN, NEW
 from analysis.detectors.egress.late_matches import LateSearch, LateSearching
 from analysis.detectors.roles.role_watch import RoleLook, RoleWatching
-from analysis.jobs.all_sources import JobSources
+from analysis.jobs.all_sources import JobSources, stored_jobs
+from analysis.jobs.job_windows import ClusterFileJobs
 from analysis.jobs.register import Register
 from analysis.standings import Standings
 from analysis.state import AUDIT, State, exclusive
@@ -42,6 +43,9 @@ __all__ = ["Duration", "analyze", "contacts"]
 
 _FOLLOW_SECONDS = 300
 """Time between two looks whether inventory sources told of other nodes: to take them up costs a start."""
+
+_FOLLOW_JOBS_SECONDS = 60
+"""Time between two looks of a stand-by at where jobs stand."""
 
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
@@ -117,6 +121,13 @@ def _live(cluster: Cluster, log: Log, stopping: threading.Event, every: float, *
             standings = Standings(folder, fresh, log)
             return Analyser(fresh, store, state, sources, log=log, is_stopping=lease.ends, standings=standings), sources
 
+        def following() -> Analyser:
+            standings = Standings(folder, cluster, log)
+            known = ClusterFileJobs(cluster)
+            return Analyser(
+                cluster, store, state, known, log=log, is_stopping=lambda: not lease.stands_by(), standings=standings
+            )
+
         if once:
             analyser, sources = made(cluster)
             schema_version.prepare(store, cluster.retentions(), may_migrate=False)
@@ -129,7 +140,7 @@ def _live(cluster: Cluster, log: Log, stopping: threading.Event, every: float, *
             return
         reload = Reload(path, lambda fresh: fresh, log, look_every=_FOLLOW_SECONDS)
         with lease:
-            _follow(cluster, store, folder, log, lease, every, reload, made)
+            _follow(cluster, store, folder, log, lease, every, reload, made, following)
 
 
 def _check_of(ends: Callable[[], bool]) -> Callable[[], None]:
@@ -162,9 +173,10 @@ def _follow(
     every: float,
     reload: Reload,
     made: Callable[[Cluster], _Judging],
+    following: Callable[[], Analyser],
 ) -> None:
     """Judge whenever this process leads, until it is asked to stop."""
-    while lease.wait():
+    while _waited(lease, store, log, following):
         judging: _Judging | None = made(cluster)
         while judging is not None:
             cluster = judging[1].cluster
@@ -174,6 +186,24 @@ def _follow(
             except AnalysisStoppedError:
                 judging = None
     log.line("stopped")
+
+
+def _waited(lease: Lease, store: Store, log: Log, following: Callable[[], Analyser]) -> bool:
+    """Wait until this process leads, and keep up with where jobs stand until then; False if it is to end."""
+    analyser: Analyser | None = None
+    while lease.wait(_FOLLOW_JOBS_SECONDS) and lease.stands_by():
+        try:
+            analyser = analyser or following()
+            analyser.follow(time.time(), stored_jobs(store))
+        except StoreError as error:
+            log.sparse("store_failed", why=" ".join(error.lines()))
+        except sqlite3.Error as error:
+            log.sparse("state_not_saved", why=str(error), hint="whoever leads here next tells more")
+        except AnalysisStoppedError:
+            break
+    if analyser is not None:
+        analyser.rest()
+    return lease.wait()
 
 
 def _run(

@@ -399,6 +399,6 @@ class JobRuns:
 
 
 def _is_judged_alike(before: Job, now: Job, at: int) -> bool:
-    """Whether all that changed is how and when the job ends, so late that the windows before `at` stay as they are."""
-    same = replace(before, end=now.end, outcome=now.outcome, quiet=now.quiet)
+    """Whether all that changed is whose it is, or how and when it ends, so late that windows before `at` stay."""
+    same = replace(before, end=now.end, outcome=now.outcome, quiet=now.quiet, user=now.user)
     return same == now and min(end_of(before), end_of(now)) >= at + _TAIL

@@ -10,6 +10,7 @@ clock, in which the store answered. It stops to lead LEADS_SECONDS after it bega
 acknowledged in time. That clock goes on while a machine sleeps.
 """
 
+import math
 import secrets
 import socket
 import threading
@@ -148,9 +149,14 @@ class Lease:
         """Whether the work is to end: it does not lead any more, or the process is to end."""
         return self.stopping.is_set() or not self.leads()
 
-    def wait(self) -> bool:
-        """Wait until this process leads; False if it is to end."""
-        while self._is_on and not self._holds() and not self.stopping.is_set():
+    def stands_by(self) -> bool:
+        """Whether it neither leads nor is to end."""
+        return self._is_on and not self._holds() and not self.stopping.is_set()
+
+    def wait(self, at_most: float = math.inf) -> bool:
+        """Wait until this process leads, or so many seconds; False if it is to end."""
+        until = _clock() + at_most
+        while self.stands_by() and _clock() < until:
             self.stopping.wait(_POLL_SECONDS)
         self._taken = self._led
         return not self.stopping.is_set()

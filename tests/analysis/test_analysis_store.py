@@ -13,7 +13,10 @@ import scene
 from polars.testing import assert_frame_equal
 
 from analysis.analyser import Analyser
+from analysis.jobs.all_sources import stored_jobs
 from analysis.jobs.job_windows import ClusterFileJobs
+from analysis.runs import JobRuns, _Running
+from analysis.standings import Standings
 from analysis.state import FILE, State
 from app.errors import UserError
 from app.log import Log
@@ -36,8 +39,11 @@ class Site:
     folder: Path
     start: int
 
-    def analyser(self, state: State) -> Analyser:
-        return Analyser(self.cluster, self.store, state, ClusterFileJobs(self.cluster), log=Log())
+    def analyser(self, state: State, folder: Path | None = None) -> Analyser:
+        log = Log()
+        standings = Standings(folder or self.folder, self.cluster, log)
+        jobs = ClusterFileJobs(self.cluster)
+        return Analyser(self.cluster, self.store, state, jobs, log=log, standings=standings)
 
     def tick(self, now: float) -> None:
         """Tick as a process that begins and ends with it."""
@@ -288,11 +294,12 @@ def play(site: Site, *, how: str) -> None:
     """Play twelve minutes: windows appear late and grow, with a dropout, a silent exporter, contacts and a scan.
 
     Interrupted: the process is restarted on the way, and again later with its state lost. Handed over: another machine
-    takes over on the way, and the first one again later, with a state that is behind.
+    that has stood by takes over on the way, and the first one again later, with a state that is behind.
     """
     start, end = site.start, site.start + 720
-    state = State.open(site.folder)
-    analyser = site.analyser(state)
+    folders = [site.folder, site.folder.with_name("of-another")]
+    state, other = map(State.open, folders)
+    analyser, follower = site.analyser(state), site.analyser(other, folders[1])
 
     def story(sent: np.ndarray, starts: np.ndarray) -> None:
         sent[(starts >= start + 150) & (starts < start + 260), 1] *= 0.7
@@ -305,24 +312,29 @@ def play(site: Site, *, how: str) -> None:
     for now in range(start, end, 10):
         show(site, now, story, silent)
         if how != "whole" and now in (start + 200, start + 400):
-            state.__exit__()
-            folder = site.folder
-            if how == "handed over" and now == start + 200:
-                folder = site.folder.with_name("of-another")
-            elif how == "interrupted" and now == start + 400:
-                for file in site.folder.glob("*"):
-                    file.unlink()
-            state = State.open(folder)
+            analyser.rest()
             if how == "handed over":
+                follower.rest()
+                folders.reverse()
+                state, other = other, state
                 state.forget_all()
-            analyser = site.analyser(state)
+                follower = site.analyser(other, folders[1])
+            else:
+                state.__exit__()
+                if now == start + 400:
+                    (site.folder / FILE).unlink()
+                state = State.open(site.folder)
+            analyser = site.analyser(state, folders[0])
         if now % 20 == 0:
             analyser.tick(now + 3)
+        if how == "handed over" and now % 60 == 40:
+            follower.follow(now + 5, stored_jobs(site.store))
     # Verdicts that wait until nothing can change follow the bridge's grace behind the newest window.
     scene.write_training(site.store, end - 130, end + 400, story, silent)
     for now in range(end, end + 450, 50):
         analyser.tick(now + 3)
     state.__exit__()
+    other.__exit__()
 
 
 def show(site: Site, now: int, story: scene.Change, silent: dict[str, tuple[int, int]]) -> None:
@@ -351,7 +363,10 @@ def test_live_ticks_and_a_later_run_agree(
     site: Site, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene.write_training(site.store, site.start - 20, site.start)
+    begins = replays_of("now", monkeypatch)
     play(site, how=how)
+    # The longest is what the leader judged for good since the follower looked last.
+    assert max((stop - start for start, stop in begins), default=0) <= 60
     # As a job of thousands of nodes is judged: in pieces.
     monkeypatch.setattr("analysis.runs._AT_ONCE", 1)
     first, last = site.start - 100, site.start + 720
@@ -382,6 +397,20 @@ def test_live_ticks_and_a_later_run_agree(
             assert_frame_equal(kept, after.select(before.columns).sort(keys), check_exact=True)
             gone = before.join(after.select(keys), on=keys, how="anti", nulls_equal=True)
             assert_says_nothing(measurement, gone)
+
+
+def replays_of(name: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Return the list to which the windows are added that a job is taken through once more."""
+    found: list[tuple[int, int]] = []
+    replay = JobRuns._replay
+
+    def noted(runs: JobRuns, running: _Running, upto: int) -> None:
+        if running.job.id == name and running.at < upto:
+            found.append((running.at, upto))
+        replay(runs, running, upto)
+
+    monkeypatch.setattr(JobRuns, "_replay", noted)
+    return found
 
 
 def assert_says_nothing(measurement: Measurement, rows: pl.DataFrame) -> None:
