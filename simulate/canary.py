@@ -11,16 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from app.errors import StoreError, UserError
-from cluster.model import Address, Cluster, Exporter, Role, SamplingMode
+from cluster.model import Address, Cluster, Exporter, Role
 from dashboards.registry import panel_ref
 from rules.common import texts
 from rules.evaluate.evaluator import Evaluator
 from rules.rule import INTERVAL_SECONDS, Comparison, Measure, Rule, Severity, Threshold
+from simulate.packets.flows import UDP
 from simulate.packets.netflow import RecordColumns
-from simulate.packets.own_exporter import HELP, own_exporter, send
+from simulate.packets.own_exporter import HELP, only_group, own_exporter, rate_of, send
 from simulate.packets.udp import Target
 from store import schema
 from store.influx import Store
@@ -33,7 +32,6 @@ RULE = "canary"
 _PORT = 9
 """The discard port."""
 
-_UDP = 17
 _SMALLEST, _LARGEST = 1_000, 1_000_000
 _PACKET = 1_000
 _POLL_SECONDS = 0.25
@@ -101,10 +99,7 @@ def plan(cluster: Cluster, exporter: str | None = None) -> Plan:
     Raises:
         UserError: cluster.yaml has no place for it.
     """
-    groups = cluster.groups_with(Role.CANARY)
-    if len(groups) != 1:
-        raise UserError(f"groups: {len(groups)} of role canary: expected one", HELP)
-    (group,) = groups
+    group = only_group(cluster, Role.CANARY)
     addresses = [entry.address for node in cluster.nodes if node.group == group.id for entry in node.addresses]
     src, dst = next(
         ((one, other) for one, other in itertools.pairwise(addresses) if one.version == other.version),
@@ -114,32 +109,16 @@ def plan(cluster: Cluster, exporter: str | None = None) -> Plan:
         raise UserError(f"nodes: {len(addresses)} addresses in group {group.id}: expected two of one family", HELP)
     speaker = own_exporter(cluster, exporter)
     octets = _SMALLEST + secrets.randbelow(_LARGEST - _SMALLEST)
-    is_fixed = speaker.sampling.mode is SamplingMode.FIXED
-    return Plan(group.id, src, dst, speaker, octets, octets * (speaker.sampling.rate or 1) if is_fixed else octets)
+    return Plan(group.id, src, dst, speaker, octets, octets * rate_of(speaker))
 
 
 def records(what: Plan, at: float) -> RecordColumns:
     """Return the flow as one record of a moment (epoch seconds)."""
-
-    def column(value: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        return np.array([value], np.int64)
-
-    moment = int(at * 1000)
-    return RecordColumns(
-        src=np.array([[*what.src.packed]], np.uint8),
-        dst=np.array([[*what.dst.packed]], np.uint8),
-        src_port=column(_PORT),
-        dst_port=column(_PORT),
-        proto=column(_UDP),
-        tcp_flags=column(0),
-        tos=column(0),
-        in_iface=column(0),
-        out_iface=column(0),
-        octets=column(what.octets),
-        packets=column(-(-what.octets // _PACKET)),
-        start=column(moment),
-        end=column(moment),
-    )
+    packets = -(-what.octets // _PACKET)
+    return RecordColumns.alike(
+        [(what.src, what.dst)], int(at * 1000), octets=what.octets, packets=packets, src_port=_PORT, dst_port=_PORT,
+        proto=UDP,
+    )  # fmt: skip
 
 
 # Watching -----------------------------------------------------------------------------------------

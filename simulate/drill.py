@@ -14,18 +14,17 @@ from enum import StrEnum
 from ipaddress import IPv4Network
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from app.errors import StoreError, UserError
 from app.units import format_duration, format_size
-from cluster.model import EXTERNAL, NOBODYS_PREFIXES, Address, AlertsFrom, Cluster, Exporter, Group, Role, SamplingMode
+from cluster.model import EXTERNAL, NOBODYS_PREFIXES, Address, AlertsFrom, Cluster, Exporter, Group, Role
 from rules.alerts.security import exfiltration
 from rules.evaluate.evaluator import Evaluator
 from rules.rule import INTERVAL_SECONDS
 from simulate.packets.addresses import group_of
 from simulate.packets.netflow import RecordColumns
-from simulate.packets.own_exporter import HELP, own_exporter, send
+from simulate.packets.own_exporter import HELP, only_group, own_exporter, rate_of, send
 from simulate.packets.udp import Target
 from store import schema
 from store.influx import Store
@@ -143,11 +142,7 @@ def plan(cluster: Cluster, shape: Shape, size: int | None = None, exporter: str 
     Raises:
         UserError: cluster.yaml has no place for it, or the size is no theft.
     """
-    groups = cluster.groups_with(Role.DRILL)
-    if len(groups) != 1:
-        raise UserError(f"groups: {len(groups)} of role drill: expected one", HELP)
-    (group,) = groups
-    form = _FORMS[shape]
+    group, form = only_group(cluster, Role.DRILL), _FORMS[shape]
     sources = [*itertools.islice(_addresses(group), form.sources)]
     if len(sources) < form.sources:
         raise UserError(f"groups.{group.id}.prefixes: {len(sources)} IPv4 addresses: expected {form.sources}", HELP)
@@ -165,8 +160,7 @@ def plan(cluster: Cluster, shape: Shape, size: int | None = None, exporter: str 
         hint = f"{format_size(limit)} may leave within {format_duration(cluster.thresholds.exfil_window)}"
         raise UserError(f"--size {format_size(wanted)}: expected more than {format_size(limit)}", hint)
     speaker = own_exporter(cluster, exporter)
-    rate = (speaker.sampling.rate or 1) if speaker.sampling.mode is SamplingMode.FIXED else 1
-    pairs = tuple(itertools.product(sources, outside))
+    rate, pairs = rate_of(speaker), tuple(itertools.product(sources, outside))
     octets = -(-wanted // (len(pairs) * rate))
     return Plan(shape, group, speaker, pairs, octets, octets * rate * len(pairs))
 
@@ -184,26 +178,11 @@ def _addresses(group: Group) -> Iterator[Address]:
 
 def records(what: Plan, at: float) -> RecordColumns:
     """Return its flows, all of one moment (epoch seconds): what the line could carry is not asked."""
-    count, form, moment = len(what.pairs), _FORMS[what.shape], int(at * 1000)
-
-    def column(value: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        return np.full(count, value, np.int64)
-
-    return RecordColumns(
-        src=np.array([[*src.packed] for src, _ in what.pairs], np.uint8),
-        dst=np.array([[*dst.packed] for _, dst in what.pairs], np.uint8),
-        src_port=column(50_000 if form.port else 0),
-        dst_port=column(form.port),
-        proto=column(form.protocol),
-        tcp_flags=column(0),
-        tos=column(0),
-        in_iface=column(0),
-        out_iface=column(0),
-        octets=column(what.octets),
-        packets=column(-(-what.octets // _PACKET)),
-        start=column(moment),
-        end=column(moment),
-    )
+    form, packets = _FORMS[what.shape], -(-what.octets // _PACKET)
+    return RecordColumns.alike(
+        what.pairs, int(at * 1000), octets=what.octets, packets=packets, src_port=50_000 if form.port else 0,
+        dst_port=form.port, proto=form.protocol,
+    )  # fmt: skip
 
 
 class Drill:

@@ -8,17 +8,16 @@ from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from statistics import quantiles
 
-import numpy as np
-
 from app.errors import StoreError
-from cluster.model import Address, Cluster, Exporter, Group, Node, NodeAddress, Role
+from cluster.model import Cluster, Exporter, Group, Node, NodeAddress, Role
+from simulate.packets.flows import UDP
 from simulate.packets.netflow import FlowFormat, NetflowEncoder, RecordColumns
 from store import schema
 from store.influx import Store
 from store.influxql import Select, is_in, total
 
 GROUP = "canary"
-_ADDRESSES = "192.0.2.249", "192.0.2.250"
+_ADDRESSES = ip_address("192.0.2.249"), ip_address("192.0.2.250")
 _PREFIX = ip_network("192.0.2.248/30")
 _SPEAKER = "127.0.0.1"
 _DOMAIN = 0x0CA7
@@ -29,7 +28,7 @@ _OCTETS = 1000
 def with_probe(cluster: Cluster) -> Cluster:
     """Return the cluster with a group and an exporter of the probe's own."""
     group = Group(GROUP, "Probe", Role.CANARY, (_PREFIX,))
-    node = Node("probe", GROUP, tuple(NodeAddress(ip_address(text), None) for text in _ADDRESSES))
+    node = Node("probe", GROUP, tuple(NodeAddress(one, None) for one in _ADDRESSES))
     speaker = Exporter("probe", ip_address(_SPEAKER), watched=False)
     return replace(
         cluster,
@@ -123,26 +122,6 @@ def percentiles(delays: Sequence[float]) -> dict[str, float | None]:
 
 
 def _record(moment: int) -> RecordColumns:
-    def column(value: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        return np.array([value], np.int64)
-
-    def address(text: str) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
-        found: Address = ip_address(text)
-        return np.array([[*found.packed]], np.uint8)
-
-    nothing = column(0)
-    return RecordColumns(
-        src=address(_ADDRESSES[0]),
-        dst=address(_ADDRESSES[1]),
-        src_port=column(9),
-        dst_port=column(9),
-        proto=column(17),
-        tcp_flags=nothing,
-        tos=nothing,
-        in_iface=nothing,
-        out_iface=nothing,
-        octets=column(_OCTETS),
-        packets=column(1),
-        start=column(moment),
-        end=column(moment),
+    return RecordColumns.alike(
+        [(_ADDRESSES[0], _ADDRESSES[1])], moment, octets=_OCTETS, packets=1, src_port=9, dst_port=9, proto=UDP
     )

@@ -5,11 +5,15 @@ which v9 shares. One message a datagram, records of one address family a message
 """
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from cluster.model import Address
 
 Column = NDArray[np.generic]
 
@@ -54,6 +58,23 @@ class RecordColumns:
     packets: Column
     start: Column
     end: Column
+
+    @classmethod
+    def alike(
+        cls, pairs: Sequence[tuple[Address, Address]], moment: int, *, octets: int, packets: int, src_port: int,
+        dst_port: int, proto: int,
+    ) -> Self:  # fmt: skip
+        """Return a record for each pair of addresses, all else alike, of one moment (epoch milliseconds)."""
+
+        def column(value: int) -> Column:
+            return np.full(len(pairs), value, np.int64)
+
+        src, dst = (np.array([[*one.packed] for one in side], np.uint8) for side in zip(*pairs, strict=True))
+        nothing, at = column(0), column(moment)
+        return cls(
+            src, dst, column(src_port), column(dst_port), column(proto), tcp_flags=nothing, tos=nothing,
+            in_iface=nothing, out_iface=nothing, octets=column(octets), packets=column(packets), start=at, end=at,
+        )  # fmt: skip
 
     def __len__(self) -> int:
         return len(self.src)

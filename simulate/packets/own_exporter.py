@@ -4,7 +4,7 @@ import socket
 from ipaddress import ip_address
 
 from app.errors import ClusterflowError, UserError
-from cluster.model import Address, Cluster, Exporter, ExportProtocol
+from cluster.model import Address, Cluster, Exporter, ExportProtocol, Group, Role, SamplingMode
 from simulate.packets.netflow import FlowFormat, NetflowEncoder, RecordColumns
 from simulate.packets.udp import Target
 
@@ -31,6 +31,19 @@ def own_exporter(cluster: Cluster, name: str | None = None) -> Exporter:
             return one
     names = ", ".join(f"{one.name} ({one.address})" for one in known) or "none that counts"
     raise UserError(f"exporters: {names}: none has an address of this machine", HELP)
+
+
+def only_group(cluster: Cluster, role: Role) -> Group:
+    """Return the group of a role; UserError where there is none, or more than one."""
+    groups = cluster.groups_with(role)
+    if len(groups) != 1:
+        raise UserError(f"groups: {len(groups)} of role {role.value}: expected one", HELP)
+    return groups[0]
+
+
+def rate_of(exporter: Exporter) -> int:
+    """Return by how much the bridge multiplies what an exporter says."""
+    return (exporter.sampling.rate or 1) if exporter.sampling.mode is SamplingMode.FIXED else 1
 
 
 def _is_ours(address: Address) -> bool:
