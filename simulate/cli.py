@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from ipaddress import ip_address
 from pathlib import Path
 
 import click
@@ -28,10 +27,12 @@ from simulate.incidents.incident import Incident, IncidentKind
 from simulate.incidents.incident_kinds import KINDS
 from simulate.incidents.stage import Stage
 from simulate.packets.flows import FlowBatch
+from simulate.packets.own_exporter import collector
 from simulate.packets.spool_files import SpoolFormat, SpoolWriter
 from simulate.packets.udp import Clock, Target, UdpEmitter
 from simulate.scenarios.scenario import Phase, Profile, Run, Scenario, runs_of
 from simulate.scenarios.script import find_script, load_script
+from simulate.target_option import TargetType
 from simulate.traffic import bulk_load
 from simulate.traffic.cast import Cast
 from simulate.traffic.workload import Workload
@@ -58,16 +59,6 @@ def _seconds(context: click.Context, parameter: click.Parameter, value: str | No
     if seconds < 1:
         raise click.BadParameter(f"{value}: expected a duration such as 90s, 15m or 3d", context, parameter)
     return seconds
-
-
-def _target(context: click.Context, parameter: click.Parameter, value: str | None) -> Target | None:
-    """Return the target that HOST:PORT names."""
-    if value is None:
-        return None
-    host, _, port = value.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise click.BadParameter(f"{value}: expected HOST:PORT, such as 127.0.0.1:2055", context, parameter)
-    return Target(host.strip("[]"), int(port))
 
 
 @click.command()
@@ -99,10 +90,10 @@ def _target(context: click.Context, parameter: click.Parameter, value: str | Non
     help="Simulated seconds a second; 0: as fast as possible.",
 )
 @click.option(
-    "--netflow", callback=_target, metavar="HOST:PORT", help="Where nfacctd listens. Default: collector.netflow_port."
+    "--netflow", type=TargetType(), metavar="HOST:PORT", help="Where nfacctd listens. Default: collector.netflow_port."
 )
 @click.option(
-    "--sflow", callback=_target, metavar="HOST:PORT", help="Where sfacctd listens. Default: collector.sflow_port."
+    "--sflow", type=TargetType(), metavar="HOST:PORT", help="Where sfacctd listens. Default: collector.sflow_port."
 )
 @click.option("--allow-remote", is_flag=True, help="Send to other machines, too.")
 @click.option(
@@ -214,7 +205,8 @@ def simulate(
             with SpoolWriter(workload, spool, truth, file_format=SpoolFormat(file_format)) as writer:
                 _write(writer, traffic.batches, truth, stop, advance)
         else:
-            netflow, sflow = _collector(cluster, netflow, sflow)
+            own = collector(cluster)
+            netflow, sflow = netflow or own, sflow or replace(own, port=cluster.collector.sflow_port)
             with UdpEmitter(workload, truth, netflow=netflow, sflow=sflow, allow_remote=allow_remote) as emitter:
                 clock = Clock() if speed == 1 and flows is None else Clock(phase.start, speed)
                 emitter.run(traffic.batches, clock, stop, lambda at: advance(at.records, at.at))
@@ -307,15 +299,6 @@ def _write(
         advance(truth.records, batch.until / 1000)
         if stop.is_set():
             return
-
-
-def _collector(cluster: Cluster, netflow: Target | None, sflow: Target | None) -> tuple[Target, Target]:
-    """Return where to send: what the user said, else to the collector of cluster.yaml."""
-    settings = cluster.collector
-    host = settings.listen
-    if ip_address(host).is_unspecified:
-        host = "::1" if ":" in host else "127.0.0.1"
-    return netflow or Target(host, settings.netflow_port), sflow or Target(host, settings.sflow_port)
 
 
 def _phase(seconds: int | None, *, for_spool: bool) -> Phase:
