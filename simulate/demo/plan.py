@@ -27,7 +27,7 @@ from cluster.model import (
 )
 from simulate.demo.demo_lists import with_lists
 from simulate.incidents.exfiltration_evidence import with_exfiltration
-from simulate.incidents.incident import Incident, IncidentKind, Transfer
+from simulate.incidents.incident import Incident, IncidentKind, Transfer, of_transfers
 from simulate.incidents.stage import Stage
 from simulate.incidents.staging_egress import (
     approved_transfer,
@@ -141,17 +141,8 @@ def mirror(stage: Stage, start: int, end: int) -> Incident:
     transfers = tuple(
         Transfer(address, partner, at, at + _MIRROR_SECONDS, _MIRROR_BYTES) for at in range(start, end, _MIRROR_EVERY)
     )
-    return Incident(
-        id=f"mirror-{source.name}",
-        kind=IncidentKind.APPROVED_TRANSFER,
-        start=start,
-        end=end,
-        src=source.name,
-        src_address=address,
-        dst=partner,
-        volume=_MIRROR_BYTES * len(transfers),
-        transfers=transfers,
-    )
+    kind, name = IncidentKind.APPROVED_TRANSFER, f"mirror-{source.name}"
+    return of_transfers(kind, source.name, partner, transfers, (), id=name, start=start, end=end)
 
 
 JOB_CLASS = "llama-70b"

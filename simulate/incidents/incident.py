@@ -1,7 +1,9 @@
 """What can be staged: incidents that alert rules must find, and near misses on which they must stay quiet."""
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 
 class IncidentKind(StrEnum):
@@ -231,3 +233,30 @@ class Incident:
     def is_near_miss(self) -> bool:
         """Whether no rule must fire."""
         return not self.expected
+
+
+def of_transfers(
+    kind: IncidentKind,
+    src: str,
+    dst: str,
+    transfers: tuple[Transfer, ...],
+    alerts: Iterable[Expected],
+    **more: Any,  # noqa: ANN401
+) -> Incident:
+    """Return an incident that is some transfers: as the first one says, unless `more` does."""
+    name = src or dst
+    incident = Incident(
+        id=f"{kind.value}-{name}" if name else kind.value,
+        kind=kind,
+        start=min(one.start for one in transfers),
+        end=max(one.end for one in transfers),
+        src=src,
+        src_address=transfers[0].src if src else "",
+        dst=dst,
+        proto=transfers[0].proto,
+        port=transfers[0].port,
+        volume=sum(one.volume for one in transfers),
+        transfers=transfers,
+        alerts=tuple(alerts),
+    )
+    return replace(incident, **more)

@@ -7,14 +7,7 @@ from ipaddress import ip_address, ip_network
 from app.errors import UserError
 from cluster.model import Role
 from simulate.incidents.expect import egress_alerts, network_alerts, scan_alerts, threat_alerts
-from simulate.incidents.incident import (
-    Incident,
-    IncidentKind,
-    Listed,
-    Listing,
-    Placement,
-    Transfer,
-)
+from simulate.incidents.incident import Incident, IncidentKind, Listed, Listing, Placement, Transfer, of_transfers
 from simulate.incidents.stage import Stage
 
 _HTTPS = 443
@@ -131,13 +124,9 @@ def approved_transfer(
     """Model storage sends `factor` times the exfiltration threshold to a partner, which may have it by day."""
     source = stage.chosen(node, 0, Role.MODEL_STORAGE)
     volume = int(stage.cluster.thresholds.exfil_volume * factor)
+    partner = to or stage.partner()
     return _transfer(
-        stage,
-        IncidentKind.APPROVED_TRANSFER,
-        (start, end),
-        node=source.name,
-        target=to or stage.partner(),
-        volume=volume,
+        stage, IncidentKind.APPROVED_TRANSFER, (start, end), node=source.name, target=partner, volume=volume
     )
 
 
@@ -191,18 +180,9 @@ def theft(
             )
         )  # fmt: skip
     alerts = [alert for name, sent in talks.items() for alert in egress_alerts(stage, name, sent)]
-    return Incident(
-        id=f"{IncidentKind.THEFT.value}-{role.value}",
-        kind=IncidentKind.THEFT,
-        start=start,
-        end=end,
-        src=nodes[0].name,
-        src_address=talks[nodes[0].name][0].src,
-        dst=targets[0],
-        volume=volume,
-        transfers=tuple(sorted((one for sent in talks.values() for one in sent), key=lambda one: one.start)),
-        alerts=tuple(alerts),
-    )
+    transfers = tuple(sorted((one for sent in talks.values() for one in sent), key=lambda one: one.start))
+    kind, name = IncidentKind.THEFT, f"{IncidentKind.THEFT.value}-{role.value}"
+    return of_transfers(kind, nodes[0].name, targets[0], transfers, alerts, id=name, end=end, volume=volume)
 
 
 def port_scan(stage: Stage, start: int, end: int, *, targets: int = 150, node: str = "") -> Incident:
@@ -216,18 +196,8 @@ def port_scan(stage: Stage, start: int, end: int, *, targets: int = 150, node: s
         for number, target in enumerate(strangers)
         for at in [start + span * number // len(strangers)]
     )
-    kind = IncidentKind.PORT_SCAN
-    return Incident(
-        id=f"{kind.value}-{source.name}",
-        kind=kind,
-        start=start,
-        end=end,
-        src=source.name,
-        src_address=src,
-        volume=_PROBE * targets,
-        transfers=transfers,
-        alerts=scan_alerts(stage, source.name, transfers, start, end),
-    )
+    alerts = scan_alerts(stage, source.name, transfers, start, end)
+    return of_transfers(IncidentKind.PORT_SCAN, source.name, "", transfers, alerts, end=end, port=_HTTPS)
 
 
 def model_hub(
@@ -280,24 +250,8 @@ def _transfer(
 
 
 def _egress(
-    stage: Stage,
-    kind: IncidentKind,
-    transfers: tuple[Transfer, ...],
-    span: tuple[int, int],
-    *,
-    node: str,
-    target: str,
+    stage: Stage, kind: IncidentKind, transfers: tuple[Transfer, ...], span: tuple[int, int], *, node: str, target: str
 ) -> Incident:
     start, end = span
-    return Incident(
-        id=f"{kind.value}-{node}",
-        kind=kind,
-        start=start,
-        end=end,
-        src=node,
-        src_address=transfers[0].src,
-        dst=target,
-        volume=sum(one.volume for one in transfers),
-        transfers=transfers,
-        alerts=egress_alerts(stage, node, transfers),
-    )
+    alerts = egress_alerts(stage, node, transfers)
+    return of_transfers(kind, node, target, transfers, alerts, start=start, end=end)

@@ -7,7 +7,7 @@ from app.errors import UserError
 from cluster.model import Plane, Role
 from simulate.incidents import expect
 from simulate.incidents.alert_evidence import Piece
-from simulate.incidents.incident import Expected, Incident, IncidentKind, Placement, Seen, Transfer
+from simulate.incidents.incident import Expected, Incident, IncidentKind, Placement, Seen, Transfer, of_transfers
 from simulate.incidents.stage import Stage
 from simulate.traffic import routine
 from store import schema
@@ -38,7 +38,7 @@ def forbidden_transfer(
     alerts: tuple[Expected, ...] = ()
     if not stage.cluster.is_allowed(source.group, target.group):
         alerts = _violation(stage, "segmentation_violation", _ends(source.name, target.name), talk, limit)
-    return _between(IncidentKind.FORBIDDEN_TRANSFER, source.name, target.name, (talk,), alerts)
+    return of_transfers(IncidentKind.FORBIDDEN_TRANSFER, source.name, target.name, (talk,), alerts)
 
 
 def storage_bleed(stage: Stage, start: int, end: int, *, factor: float = 3.0, node: str = "", to: str = "") -> Incident:
@@ -50,7 +50,7 @@ def storage_bleed(stage: Stage, start: int, end: int, *, factor: float = 3.0, no
     address = stage.address(source, Plane.COMPUTE)
     talk = Transfer(address, stage.address(target), start, end, volume, port=_NFS, packet=9000)
     alerts = _violation(stage, "storage_on_compute_plane", _ends(source.name, target.name), talk, limit)
-    return _between(IncidentKind.STORAGE_BLEED, source.name, target.name, (talk,), alerts)
+    return of_transfers(IncidentKind.STORAGE_BLEED, source.name, target.name, (talk,), alerts)
 
 
 def shadow_node(
@@ -64,7 +64,7 @@ def shadow_node(
     talk = Transfer(source, stage.address(target), start, end, volume, port=_NFS)
     about = expect.labels(**{schema.SRC: source, schema.DST: target.name, schema.ADDRESS: source})
     alerts = _violation(stage, "shadow_node", about, talk, limit)
-    return _between(IncidentKind.SHADOW_NODE, source, target.name, (talk,), alerts)
+    return of_transfers(IncidentKind.SHADOW_NODE, source, target.name, (talk,), alerts)
 
 
 def management_intruder(
@@ -79,7 +79,7 @@ def management_intruder(
     alerts: tuple[Expected, ...] = ()
     if _is_unexpected(stage, source.group, port):
         alerts = _violation(stage, "unexpected_management_connection", _ends(source.name, target.name), talk, limit)
-    return _between(IncidentKind.MANAGEMENT_INTRUDER, source.name, target.name, (talk,), alerts)
+    return of_transfers(IncidentKind.MANAGEMENT_INTRUDER, source.name, target.name, (talk,), alerts)
 
 
 def refused_scan(
@@ -97,7 +97,7 @@ def refused_scan(
         for number, at in enumerate(range(start, max(end, start + 1), every))
     )
     alerts = expect.refused_alerts(stage, source.name, talks)
-    return _between(IncidentKind.REFUSED_SCAN, source.name, "", talks, alerts)
+    return of_transfers(IncidentKind.REFUSED_SCAN, source.name, "", talks, alerts)
 
 
 def management_session(
@@ -126,13 +126,8 @@ def management_session(
         else Transfer(client, server, *span, volume - answer, port=port, proto=proto, reply=answer, packet=600)
         for span in begins
     )
-    return _between(
-        IncidentKind.MANAGEMENT_SESSION,
-        source.name,
-        target.name,
-        talks,
-        expect.session_alerts(stage, source, target, talks),
-    )
+    alerts = expect.session_alerts(stage, source, target, talks)
+    return of_transfers(IncidentKind.MANAGEMENT_SESSION, source.name, target.name, talks, alerts)
 
 
 def _ends(src: str, dst: str) -> Labels:
@@ -182,7 +177,7 @@ def incast(
         for node in nodes
     )
     alerts = expect.incast_alerts(stage, target.name, transfers)
-    return _between(IncidentKind.INCAST, "", target.name, transfers, alerts)
+    return of_transfers(IncidentKind.INCAST, "", target.name, transfers, alerts)
 
 
 def disturbance(
@@ -195,7 +190,7 @@ def disturbance(
     alerts = expect.disturbance_alerts(stage, source.name, target.name, talk)
     # Whose nodes are disturbed, the alert says by the job.
     job = next((dict(one.labels)[schema.JOB] for one in alerts), "")
-    return replace(_between(IncidentKind.DISTURBANCE, source.name, target.name, (talk,), alerts), job=job)
+    return of_transfers(IncidentKind.DISTURBANCE, source.name, target.name, (talk,), alerts, job=job)
 
 
 def storage_rush(stage: Stage, start: int, end: int, *, volume: int = 60_000_000_000) -> Incident:
@@ -208,7 +203,7 @@ def storage_rush(stage: Stage, start: int, end: int, *, volume: int = 60_000_000
         )
         for place, server in enumerate(servers)
     )  # fmt: skip
-    return _between(IncidentKind.STORAGE_RUSH, "", "", talks, ())
+    return of_transfers(IncidentKind.STORAGE_RUSH, "", "", talks, ())
 
 
 # -- inference -------------------------------------------------------------------------------------
@@ -256,7 +251,7 @@ def inference_spike(stage: Stage, start: int, end: int, *, factor: float = 3.0) 
             )
             for one in found
         )
-    return _between(IncidentKind.INFERENCE_SPIKE, "", "", tuple(transfers), alerts)
+    return of_transfers(IncidentKind.INFERENCE_SPIKE, "", "", tuple(transfers), alerts)
 
 
 def inference_intruder(
@@ -273,7 +268,7 @@ def inference_intruder(
     alerts: tuple[Expected, ...] = ()
     if not _may_ask(stage, source.group, target.group):
         alerts = _asking(stage, "inference_unauthorised_source", _ends(source.name, target.name), talk, limit)
-    return _between(IncidentKind.INFERENCE_INTRUDER, source.name, target.name, (talk,), alerts)
+    return of_transfers(IncidentKind.INFERENCE_INTRUDER, source.name, target.name, (talk,), alerts)
 
 
 def _client(stage: Stage, incident: str) -> str:
@@ -303,7 +298,7 @@ def inference_off_window(stage: Stage, start: int, end: int, *, factor: float = 
     volume = int(limit * factor)
     talk = Transfer(source, stage.address(target), start, end, volume, port=_INFERENCE, reply=10 * volume)
     alerts = expect.off_window_alert(stage, source, target.name, [Piece(start, end, volume)])
-    return _between(IncidentKind.INFERENCE_OFF_WINDOW, source, target.name, (talk,), alerts)
+    return of_transfers(IncidentKind.INFERENCE_OFF_WINDOW, source, target.name, (talk,), alerts)
 
 
 def inference_unlisted(
@@ -319,7 +314,7 @@ def inference_unlisted(
     alerts: tuple[Expected, ...] = ()
     if not _is_listed(stage, stage.group_of(source), target.group, port):
         alerts = _asking(stage, "inference_access_denied", _ends(source, target.name), talk, limit)
-    return _between(IncidentKind.INFERENCE_UNLISTED, source, target.name, (talk,), alerts)
+    return of_transfers(IncidentKind.INFERENCE_UNLISTED, source, target.name, (talk,), alerts)
 
 
 def unusual_country(
@@ -354,8 +349,9 @@ def unusual_country(
             window=limits.inference_window,
             limit=limits.unusual_country_bytes,
         )
-    incident = _between(IncidentKind.UNUSUAL_COUNTRY, source, target.name, (talk,), alerts)
-    return replace(incident, placements=tuple(placements))
+    return of_transfers(
+        IncidentKind.UNUSUAL_COUNTRY, source, target.name, (talk,), alerts, placements=tuple(placements)
+    )
 
 
 def client_crowd(stage: Stage, start: int, end: int, *, count: int = 5_000, volume: int = 30_000_000) -> Incident:
@@ -372,7 +368,7 @@ def client_crowd(stage: Stage, start: int, end: int, *, count: int = 5_000, volu
         Transfer(client, servers[place % len(servers)], start, end, volume, port=_INFERENCE, reply=volume)
         for place, client in enumerate(clients)
     )
-    return _between(IncidentKind.CLIENT_CROWD, "", "", talks, ())
+    return of_transfers(IncidentKind.CLIENT_CROWD, "", "", talks, ())
 
 
 def _learns_countries(stage: Stage, moment: int) -> bool:
@@ -393,24 +389,4 @@ def _is_listed(stage: Stage, source: str, target: str, port: int) -> bool:
         and target in (entry.destinations or (target,))
         and (not entry.services or services & set(entry.services))
         for entry in entries
-    )
-
-
-def _between(
-    kind: IncidentKind, src: str, dst: str, transfers: tuple[Transfer, ...], alerts: tuple[Expected, ...]
-) -> Incident:
-    name = src or dst
-    return Incident(
-        id=f"{kind.value}-{name}" if name else kind.value,
-        kind=kind,
-        start=min(one.start for one in transfers),
-        end=max(one.end for one in transfers),
-        src=src,
-        src_address=transfers[0].src if src else "",
-        dst=dst,
-        proto=transfers[0].proto,
-        port=transfers[0].port,
-        volume=sum(one.volume for one in transfers),
-        transfers=transfers,
-        alerts=alerts,
     )

@@ -26,44 +26,19 @@ _RANKS = 78
 
 
 def node_dropout(
-    stage: Stage,
-    start: int,
-    end: int,
-    *,
-    share: float = 0.8,
-    position: float = 0.4,
-    node: str = "",
-    job: str = "",
+    stage: Stage, start: int, end: int, *, share: float = 0.8, position: float = 0.4, node: str = "", job: str = ""
 ) -> Incident:
-    """A node of the running job sends only `share` of its ordinary bytes; 0 is total.
-
-    Args:
-        stage: where.
-        start: epoch seconds, on a record's boundary.
-        end: epoch seconds.
-        share: what is left.
-        position: which node of the job, as a part of their number.
-        node: its name instead.
-        job: which of the jobs that run then.
-    """
+    """A node of the running job sends only `share` of its ordinary bytes; 0 is total."""
     run = stage.run_at(start, job)
     src = node or run.nodes[int(position * len(run.nodes))]
     if src not in run.nodes:
         raise UserError(f"node_dropout: {src} is no node of {run.job}", f"one of {run.nodes[0]} to {run.nodes[-1]}")
-    kind = IncidentKind.NODE_DROPOUT
-    return Incident(
-        id=f"{kind.value}-{src}",
-        kind=kind,
-        start=start,
-        end=end,
-        src=src,
-        src_address=stage.address(stage.node(src), Plane.COMPUTE),
-        dst=stage.node(src).group,
-        port=_COLLECTIVE_PORT,
-        share=share,
-        job=run.job,
-        alerts=dropout_alerts(stage, run, src, start=start, end=min(end, run.end), share=share),
-    )
+    alerts = dropout_alerts(stage, run, src, start=start, end=min(end, run.end), share=share)
+    own = stage.node(src)
+    return _of_run(
+        IncidentKind.NODE_DROPOUT, run, start, end, src=src, src_address=stage.address(own, Plane.COMPUTE),
+        dst=own.group, port=_COLLECTIVE_PORT, share=share, alerts=alerts,
+    )  # fmt: skip
 
 
 def rack_down(stage: Stage, start: int, end: int, *, count: int = 6, job: str = "") -> Incident:
@@ -78,32 +53,16 @@ def dead_rail(stage: Stage, start: int, end: int, *, rail: int = 1, node: str = 
     """One rail of a node of a job carries nothing of what the node sends: its other rails take it."""
     run = stage.run_at(start, job)
     src = node or run.nodes[0]
-    return Incident(
-        id=f"{IncidentKind.DEAD_RAIL.value}-{src}",
-        kind=IncidentKind.DEAD_RAIL,
-        start=start,
-        end=end,
-        src=src,
-        rail=rail,
-        job=run.job,
-        alerts=rail_alerts(stage, run, src, rail, start=start, end=min(end, run.end)),
-    )
+    alerts = rail_alerts(stage, run, src, rail, start=start, end=min(end, run.end))
+    return _of_run(IncidentKind.DEAD_RAIL, run, start, end, src=src, rail=rail, alerts=alerts)
 
 
 def wrong_mtu(stage: Stage, start: int, end: int, *, packet: int = 1_500, node: str = "", job: str = "") -> Incident:
     """A node of a job sends the same bytes to the others in smaller packets, as with another MTU."""
     run = stage.run_at(start, job)
     src = node or run.nodes[0]
-    return Incident(
-        id=f"{IncidentKind.WRONG_MTU.value}-{src}",
-        kind=IncidentKind.WRONG_MTU,
-        start=start,
-        end=end,
-        src=src,
-        packet=packet,
-        job=run.job,
-        alerts=packet_size_alerts(stage, run, src, packet, start=start, end=min(end, run.end)),
-    )
+    alerts = packet_size_alerts(stage, run, src, packet, start=start, end=min(end, run.end))
+    return _of_run(IncidentKind.WRONG_MTU, run, start, end, src=src, packet=packet, alerts=alerts)
 
 
 def held_silent(stage: Stage, start: int, end: int, *, count: int = 0, job: str = "") -> Incident:
@@ -171,5 +130,6 @@ def _times(run: Run, start: int, end: int) -> list[int]:
     return found
 
 
-def _of_run(kind: IncidentKind, run: Run, start: int, end: int, **more: Any) -> Incident:  # noqa: ANN401
-    return Incident(id=f"{kind.value}-{run.job}", kind=kind, start=start, end=end, job=run.job, **more)
+def _of_run(kind: IncidentKind, run: Run, start: int, end: int, *, src: str = "", **more: Any) -> Incident:  # noqa: ANN401
+    """Return what happens to a run, or to a node of it."""
+    return Incident(id=f"{kind.value}-{src or run.job}", kind=kind, start=start, end=end, src=src, job=run.job, **more)

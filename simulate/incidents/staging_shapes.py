@@ -7,7 +7,7 @@ from analysis.detectors.egress.shapes import STEADY_HOURS
 from cluster.model import EXTERNAL, Cluster, Role
 from simulate.incidents import expect
 from simulate.incidents.alert_evidence import Piece, crossing
-from simulate.incidents.incident import Expected, Incident, IncidentKind, Transfer
+from simulate.incidents.incident import Expected, Incident, IncidentKind, Transfer, of_transfers
 from simulate.incidents.stage import Stage
 from store import schema
 
@@ -129,19 +129,10 @@ def beacon(
     if len(nodes) > stage.cluster.thresholds.beacon_sources:
         alerts = [alert for alert in alerts if alert.rule != "beacon"]
     first = nodes[0].name
-    return Incident(
-        id=f"{IncidentKind.BEACON.value}-{first}",
-        kind=IncidentKind.BEACON,
-        start=start,
-        end=end,
-        src=first,
-        src_address=talks[first][0].src,
-        dst=target,
-        proto=proto,
-        port=port,
-        volume=sum(one.volume for sent in talks.values() for one in sent),
-        transfers=tuple(sorted((one for sent in talks.values() for one in sent), key=lambda one: one.start)),
-        alerts=tuple(alerts),
+    transfers = tuple(sorted((one for sent in talks.values() for one in sent), key=lambda one: one.start))
+    address = talks[first][0].src
+    return of_transfers(
+        IncidentKind.BEACON, first, target, transfers, alerts, start=start, end=end, src_address=address
     )
 
 
@@ -166,17 +157,5 @@ def _sum_alert(stage: Stage, rule: str, group: str, piece: Piece, limit: int) ->
 
 
 def _incident(kind: IncidentKind, node: str, outside: str, talk: Transfer, alerts: tuple[Expected, ...]) -> Incident:
-    return Incident(
-        id=f"{kind.value}-{node}",
-        kind=kind,
-        start=talk.start,
-        end=talk.end,
-        src=node,
-        src_address=talk.dst if talk.src == outside else talk.src,
-        dst=outside,
-        proto=talk.proto,
-        port=talk.port,
-        volume=max(talk.volume, talk.reply or 0),
-        transfers=(talk,),
-        alerts=alerts,
-    )
+    address, volume = talk.dst if talk.src == outside else talk.src, max(talk.volume, talk.reply or 0)
+    return of_transfers(kind, node, outside, (talk,), alerts, src_address=address, volume=volume)
