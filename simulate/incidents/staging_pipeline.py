@@ -115,29 +115,21 @@ def template_loss(stage: Stage, start: int, end: int, *, exporter: str = "") -> 
 
 def ingest_stopped(stage: Stage, start: int, end: int) -> Incident:
     """The bridge is away; when it is back it reads what has waited."""
-    limit = stage.cluster.thresholds.ingest_silent
-    alerts: tuple[Expected, ...] = ()
-    if end - start > limit + 2 * stage.cluster.bridge.window:
-        alerts = _unwell(stage, "ingest_deadman", start + limit, end)
-    return _of_part(IncidentKind.INGEST_STOPPED, start, end, alerts)
+    limit, spare = stage.cluster.thresholds.ingest_silent, 2 * stage.cluster.bridge.window
+    return _of_part(stage, IncidentKind.INGEST_STOPPED, "ingest_deadman", start, end, limit=limit, spare=spare)
 
 
 def ingest_behind(stage: Stage, start: int, end: int, *, seconds: int = 600) -> Incident:
     """The bridge lags so many seconds behind the clock."""
     limits = stage.cluster.thresholds
-    alerts: tuple[Expected, ...] = ()
-    if seconds > limits.ingest_lag and end - start > limits.ingest_lag_for + 120:
-        alerts = _unwell(stage, "ingest_lag", start + limits.ingest_lag_for, end)
-    return _of_part(IncidentKind.INGEST_BEHIND, start, end, alerts, seconds=seconds)
+    found = _of_part(stage, IncidentKind.INGEST_BEHIND, "ingest_lag", start, end, limit=limits.ingest_lag_for)
+    return replace(found, seconds=seconds, alerts=found.alerts if seconds > limits.ingest_lag else ())
 
 
 def analysis_stopped(stage: Stage, start: int, end: int) -> Incident:
     """The analysis is away."""
     limit = stage.cluster.thresholds.analysis_silent
-    alerts: tuple[Expected, ...] = ()
-    if end - start > limit + 120:
-        alerts = _unwell(stage, "analysis_stalled", start + limit, end)
-    return _of_part(IncidentKind.ANALYSIS_STOPPED, start, end, alerts)
+    return _of_part(stage, IncidentKind.ANALYSIS_STOPPED, "analysis_stalled", start, end, limit=limit)
 
 
 STAGED_LIST = "blocklist", "feed"
@@ -147,10 +139,7 @@ STAGED_LIST = "blocklist", "feed"
 def list_broken(stage: Stage, start: int, end: int) -> Incident:
     """What stands in place of a list about addresses cannot be read; its last good version stays in use."""
     limit = stage.cluster.thresholds.list_stale_for
-    alerts: tuple[Expected, ...] = ()
-    if end - start > limit + 120:
-        alerts = _unwell(stage, "enrichment_stale", start + limit, end)
-    return _of_part(IncidentKind.LIST_BROKEN, start, end, alerts)
+    return _of_part(stage, IncidentKind.LIST_BROKEN, "enrichment_stale", start, end, limit=limit)
 
 
 STAGED_RELAYS = "rack-1", "rack-2"
@@ -160,10 +149,8 @@ STAGED_RELAYS = "rack-1", "rack-2"
 def relay_silent(stage: Stage, start: int, end: int) -> Incident:
     """A relay says nothing, another one does. Without Kafka in cluster.yaml nobody waits for either."""
     limit = stage.cluster.thresholds.relay_silent + relay_rule.SILENT_SECONDS
-    alerts: tuple[Expected, ...] = ()
-    if built(relay_rule.build, stage.cluster).rules and end - start > limit + 120:
-        alerts = _unwell(stage, "relay_silent", start + limit, end)
-    return _of_part(IncidentKind.RELAY_SILENT, start, end, alerts)
+    found = _of_part(stage, IncidentKind.RELAY_SILENT, "relay_silent", start, end, limit=limit)
+    return found if built(relay_rule.build, stage.cluster).rules else replace(found, alerts=())
 
 
 def _exporter(stage: Stage, name: str) -> str:
@@ -191,11 +178,6 @@ def _silence(stage: Stage, exporter: str, start: int, end: int) -> tuple[Expecte
     return (replace(alert, must=is_long, earliest=expect.early(stage, due, spare=_REPORT)),)
 
 
-def _unwell(stage: Stage, rule: str, due: int, end: int) -> tuple[Expected, ...]:
-    """Return the alert of a rule about the readings of bridge or analysis: the last good one was some time before."""
-    return (Expected(rule, (), due, end + expect.GRACE, earliest=expect.early(stage, due, spare=_READING)),)
-
-
 def _about(rule: str, exporter: str, *, due: int, until: int) -> tuple[Expected, ...]:
     return (Expected(rule, expect.labels(**{schema.EXPORTER: exporter}), due, until + expect.GRACE),)
 
@@ -204,5 +186,14 @@ def _of_exporter(kind: IncidentKind, name: str, start: int, end: int, **more: An
     return Incident(id=f"{kind.value}-{name}", kind=kind, start=start, end=end, exporter=name, **more)
 
 
-def _of_part(kind: IncidentKind, start: int, end: int, alerts: tuple[Expected, ...], *, seconds: int = 0) -> Incident:
-    return Incident(id=kind.value, kind=kind, start=start, end=end, seconds=seconds, alerts=alerts)
+def _of_part(
+    stage: Stage, kind: IncidentKind, rule: str, start: int, end: int, *, limit: int, spare: int = 120
+) -> Incident:
+    """Return that bridge or analysis are unwell, and the alert of the rule about their readings if that lasts.
+
+    The last good reading was some time before.
+    """
+    due = start + limit
+    alert = Expected(rule, (), due, end + expect.GRACE, earliest=expect.early(stage, due, spare=_READING))
+    alerts = (alert,) if end - start > limit + spare else ()
+    return Incident(id=kind.value, kind=kind, start=start, end=end, alerts=alerts)
