@@ -47,6 +47,14 @@ class Field:
     gone: int = 0
 
 
+def _text(name: str, text: str, merge: Merge = Merge.LAST) -> Field:
+    return Field(name, "text", text, Kind.STRING, merge)
+
+
+def _sum(name: str, unit: str, text: str, kind: Kind = Kind.INT) -> Field:
+    return Field(name, unit, text, kind, Merge.SUM)
+
+
 @dataclass(frozen=True, slots=True)
 class Bound:
     """How a measurement's series stay bounded: beyond the K largest per `per` and window, rows fold together.
@@ -241,31 +249,23 @@ TAG_TEXT = {
 }
 
 # Fields shared by several measurements --------------------------------------------------------------
-BYTES = Field("bytes", "bytes", "IP bytes, scaled by sampling, each flow once", merge=Merge.SUM)
-PACKETS = Field("packets", "packets", "packets, scaled by sampling, each flow once", merge=Merge.SUM)
-FLOWS = Field("flows", "records", "flow records that began in the window", merge=Merge.SUM)
-SEEN_BYTES = Field("seen_bytes", "bytes", "bytes of all exporters together, duplicates included", merge=Merge.SUM)
-DURATION = Field("duration", "seconds", "from first to last byte within the window", Kind.FLOAT, merge=Merge.SUM)
-SRC_ADDRESS = Field(
-    "src_address", "text", "address of the source; of several that one node used, one", Kind.STRING, Merge.MAX
-)
-DST_ADDRESS = Field("dst_address", "text", "the same of the destination", Kind.STRING, Merge.MAX)
+BYTES = _sum("bytes", "bytes", "IP bytes, scaled by sampling, each flow once")
+PACKETS = _sum("packets", "packets", "packets, scaled by sampling, each flow once")
+FLOWS = _sum("flows", "records", "flow records that began in the window")
+SEEN_BYTES = _sum("seen_bytes", "bytes", "bytes of all exporters together, duplicates included")
+DURATION = _sum("duration", "seconds", "from first to last byte within the window", Kind.FLOAT)
+SRC_ADDRESS = _text("src_address", "address of the source; of several that one node used, one", Merge.MAX)
+DST_ADDRESS = _text("dst_address", "the same of the destination", Merge.MAX)
 PORT = Field("port", "port", "the server's port, the lowest if there are several; TCP, UDP, SCTP", merge=Merge.MIN)
 PORT_MAX = Field("port_max", "port", "the server's port, the highest if there are several", merge=Merge.MAX)
-ENTERED = Field(
-    "entered",
-    "text",
-    "exporter and interface where it entered, where one exporter alone counts it",
-    Kind.STRING,
-    Merge.MAX,
-)
-OPENED_BY = Field("opened_by", "text", "src or dst: the side that opened it; of both, src", Kind.STRING, Merge.MAX)
+ENTERED = _text("entered", "exporter and interface where it entered, where one exporter alone counts it", Merge.MAX)
+OPENED_BY = _text("opened_by", "src or dst: the side that opened it; of both, src", Merge.MAX)
 DETAILS = (SRC_ADDRESS, DST_ADDRESS, PORT, PORT_MAX, OPENED_BY, ENTERED)
 """What tells more of a conversation and makes no series: absent in rows that are `other`."""
-TX_BYTES = Field("tx_bytes", "bytes", "bytes sent", merge=Merge.SUM)
-RX_BYTES = Field("rx_bytes", "bytes", "bytes received", merge=Merge.SUM)
-TX_PACKETS = Field("tx_packets", "packets", "packets sent", merge=Merge.SUM)
-RX_PACKETS = Field("rx_packets", "packets", "packets received", merge=Merge.SUM)
+TX_BYTES = _sum("tx_bytes", "bytes", "bytes sent")
+RX_BYTES = _sum("rx_bytes", "bytes", "bytes received")
+TX_PACKETS = _sum("tx_packets", "packets", "packets sent")
+RX_PACKETS = _sum("rx_packets", "packets", "packets received")
 
 TRAFFIC = Measurement(
     "traffic",
@@ -325,10 +325,7 @@ LISTED_SINCE = Field(
     "since when the feed lists it, as far as it says or as it was read",
     merge=Merge.MAX,
 )
-SEEN_AT = Field(
-    "seen_at", "epoch seconds", "start of the newest window with such traffic",
-    merge=Merge.MAX,
-)  # fmt: skip
+SEEN_AT = Field("seen_at", "epoch seconds", "start of the newest window with such traffic", merge=Merge.MAX)
 KNOWN_SINCE = Field(
     "known_since",
     "epoch seconds",
@@ -367,9 +364,11 @@ VIOLATION = Measurement(
     bound=Bound((DST,), SRC_GROUP, unlisted=(SRC,)),
 )
 PORTS = Field(
-    "ports_called", "ports", "server ports that were called in one window at least; 0: it answered a call that is over",
+    "ports_called",
+    "ports",
+    "server ports that were called in one window at least; 0: it answered a call that is over",
     merge=Merge.MAX,
-)  # fmt: skip
+)
 DENIED = Measurement(
     "denied",
     "Packets that a cloud's security group or access list did not let through, by its flow logs: no traffic.",
@@ -380,12 +379,7 @@ DENIED = Measurement(
     rollup=True,
     bound=Bound((DST,), SRC_GROUP, unlisted=(SRC,)),
 )
-SKIPPED = Field(
-    "skipped",
-    "records",
-    "intervals of which a cloud's flow logs hold no records though packets went by",
-    merge=Merge.SUM,
-)
+SKIPPED = _sum("skipped", "records", "intervals of which a cloud's flow logs hold no records though packets went by")
 LOG_GAP = Measurement(
     "log_gap",
     "Interfaces of which a cloud's flow logs left out records (SKIPDATA).",
@@ -415,8 +409,8 @@ RAIL_TRAFFIC = Measurement(
     "nodes x rails",
     kept=MINUTE,
 )
-READ_BYTES = Field("read_bytes", "bytes", "bytes that the node read: endpoint to node", merge=Merge.SUM)
-WRITE_BYTES = Field("write_bytes", "bytes", "bytes that the node wrote: node to endpoint", merge=Merge.SUM)
+READ_BYTES = _sum("read_bytes", "bytes", "bytes that the node read: endpoint to node")
+WRITE_BYTES = _sum("write_bytes", "bytes", "bytes that the node wrote: node to endpoint")
 STORAGE_IO = Measurement(
     "storage_io",
     "Bytes between each storage endpoint (groups of role storage and model_storage) and the nodes that use it.",
@@ -427,17 +421,12 @@ STORAGE_IO = Measurement(
     rollup=True,
     bound=Bound((NODE,), ENDPOINT, unlisted=(ENDPOINT,)),
 )
-MARKED_PACKETS = Field(
-    "marked_packets", "packets", "packets whose tos field says congestion experienced (ECN CE)", merge=Merge.SUM
-)
+MARKED_PACKETS = _sum("marked_packets", "packets", "packets whose tos field says congestion experienced (ECN CE)")
 KIB = 1024
-PULSE_KIB = Field(
-    "kib",
-    "KiB",
-    "bytes over 1,024, rounded: half the room on disk, for what sampling leaves inexact anyhow",
-    merge=Merge.SUM,
+PULSE_KIB = _sum(
+    "kib", "KiB", "bytes over 1,024, rounded: half the room on disk, for what sampling leaves inexact anyhow"
 )
-PULSE_BYTES = Field("bytes", "bytes", "the same in bytes, of before they were KiB", merge=Merge.SUM)
+PULSE_BYTES = _sum("bytes", "bytes", "the same in bytes, of before they were KiB")
 PULSE = Measurement(
     "pulse",
     "Bytes that each node sent to its own group in windows of 1 s: sFlow exporters only, whose samples no flow cache "
@@ -458,7 +447,7 @@ INFERENCE = Measurement(
     rollup=True,
     bound=Bound((SRC, *LABELS), DST_GROUP, unlisted=(DST,), kinds=(SRC_GROUP, COUNTRY)),
 )
-PACKED = Field("packed", "text", "rows as CSV with a header, zlib, Base64; empty: none", Kind.STRING, Merge.MAX)
+PACKED = _text("packed", "rows as CSV with a header, zlib, Base64; empty: none", Merge.MAX)
 INFERENCE_UNNAMED = Measurement(
     "inference_unnamed",
     "What is `other` in `inference`: all clients without a name, packed (`clusterflow access` reads it).",
@@ -477,24 +466,15 @@ MANAGED = Measurement(
     rollup=True,
     bound=Bound((DST, COUNTRY, NETWORK), SRC_GROUP, unlisted=(SRC,)),
 )
-IN_BYTES = Field("in_bytes", "bytes", "bytes that entered here, by flow records, scaled", merge=Merge.SUM)
-OUT_BYTES = Field("out_bytes", "bytes", "bytes that left here, by flow records, scaled", merge=Merge.SUM)
-COUNTER_IN_BYTES = Field(
-    "counter_in_bytes", "bytes", "bytes that entered, by the interface's own counter (sFlow)", merge=Merge.SUM
-)
-COUNTER_OUT_BYTES = Field(
-    "counter_out_bytes", "bytes", "bytes that left, by the interface's own counter (sFlow)", merge=Merge.SUM
-)
-IN_ERRORS = Field("in_errors", "packets", "receive errors, by the interface's own counter (sFlow)", merge=Merge.SUM)
-OUT_ERRORS = Field("out_errors", "packets", "send errors, by the interface's own counter (sFlow)", merge=Merge.SUM)
-IN_DISCARDS = Field(
-    "in_discards", "packets", "packets discarded on receipt, by the interface's own counter (sFlow)", merge=Merge.SUM
-)
-OUT_DISCARDS = Field(
-    "out_discards",
-    "packets",
-    "packets discarded before sending, by the interface's own counter (sFlow)",
-    merge=Merge.SUM,
+IN_BYTES = _sum("in_bytes", "bytes", "bytes that entered here, by flow records, scaled")
+OUT_BYTES = _sum("out_bytes", "bytes", "bytes that left here, by flow records, scaled")
+COUNTER_IN_BYTES = _sum("counter_in_bytes", "bytes", "bytes that entered, by the interface's own counter (sFlow)")
+COUNTER_OUT_BYTES = _sum("counter_out_bytes", "bytes", "bytes that left, by the interface's own counter (sFlow)")
+IN_ERRORS = _sum("in_errors", "packets", "receive errors, by the interface's own counter (sFlow)")
+OUT_ERRORS = _sum("out_errors", "packets", "send errors, by the interface's own counter (sFlow)")
+IN_DISCARDS = _sum("in_discards", "packets", "packets discarded on receipt, by the interface's own counter (sFlow)")
+OUT_DISCARDS = _sum(
+    "out_discards", "packets", "packets discarded before sending, by the interface's own counter (sFlow)"
 )
 SPEED = Field("speed", "bits/second", "speed: cluster.yaml's, else what the interface says", merge=Merge.MAX)
 INTERFACE_TRAFFIC = Measurement(
@@ -531,27 +511,20 @@ LAST_SEEN = Field("last_seen", "epoch seconds", "arrival of its newest record or
 AGE = Field("age", "seconds", "time since its newest record or counter sample arrived", Kind.FLOAT)
 LAG = Field("lag", "seconds", "from the end of a flow to its arrival, mean", Kind.FLOAT)
 SKEW = Field("skew", "seconds", "largest distance of a record's time from its arrival", Kind.FLOAT)
-SAMPLING = Field("sampling", "packets", "sampling rate applied: 1 in this many", Kind.INT)
-EXPORTER_RECORDS = Field("records", "records", "flow records received", merge=Merge.SUM)
-EXPORTER_BYTES = Field("bytes", "bytes", "bytes received, scaled, duplicates included", merge=Merge.SUM)
-EXPORTER_SUPPRESSED = Field("suppressed_bytes", "bytes", "bytes that another exporter counted already", merge=Merge.SUM)
-SEQ_LOST = Field(
+SAMPLING = Field("sampling", "packets", "sampling rate applied: 1 in this many")
+EXPORTER_RECORDS = _sum("records", "records", "flow records received")
+EXPORTER_BYTES = _sum("bytes", "bytes", "bytes received, scaled, duplicates included")
+EXPORTER_SUPPRESSED = _sum("suppressed_bytes", "bytes", "bytes that another exporter counted already")
+SEQ_LOST = _sum(
     "seq_lost",
     "records",
     "lost before nfacctd, by gaps in the sequence numbers (NetFlow v9: estimated by the size of its other datagrams)",
-    merge=Merge.SUM,
 )
-UNKNOWN_RATE = Field(
-    "unknown_rate", "records", "records of a sampling exporter with an unknown rate, counted as 1:1", merge=Merge.SUM
-)
-ZERO_COUNTERS = Field("zero_counters", "records", "records without bytes", merge=Merge.SUM)
-SKEWED = Field("skewed", "records", "records whose time was replaced by their arrival", merge=Merge.SUM)
-LATE_BYTES = Field(
-    "late_bytes", "bytes", "bytes that came after their window had closed, and were added to it", merge=Merge.SUM
-)
-CLAMPED_BYTES = Field(
-    "clamped_bytes", "bytes", "bytes older than the grace, added to the oldest window kept", merge=Merge.SUM
-)
+UNKNOWN_RATE = _sum("unknown_rate", "records", "records of a sampling exporter with an unknown rate, counted as 1:1")
+ZERO_COUNTERS = _sum("zero_counters", "records", "records without bytes")
+SKEWED = _sum("skewed", "records", "records whose time was replaced by their arrival")
+LATE_BYTES = _sum("late_bytes", "bytes", "bytes that came after their window had closed, and were added to it")
+CLAMPED_BYTES = _sum("clamped_bytes", "bytes", "bytes older than the grace, added to the oldest window kept")
 
 
 class Unread(IntFlag):
@@ -610,7 +583,7 @@ class Because(StrEnum):
     """The other one's records came first, and their windows are closed for good."""
 
 
-COUNTING_BYTES = Field("bytes", "bytes", "bytes that the exporter saw, scaled", merge=Merge.SUM)
+COUNTING_BYTES = _sum("bytes", "bytes", "bytes that the exporter saw, scaled")
 COUNTING = Measurement(
     "counting",
     "Which exporter counts what each of several saw, where neither `authority` nor its interfaces say so.",
@@ -690,9 +663,7 @@ class JobReading(StrEnum):
     STRANGERS = "unknown_nodes"
 
 
-CONTACT_NEW = Field(
-    "new", "0 or 1", "1 for the first contact ever seen, 0 for one that was known or learned", merge=Merge.SUM
-)
+CONTACT_NEW = _sum("new", "0 or 1", "1 for the first contact ever seen, 0 for one that was known or learned")
 CONTACT_FIRST = Field("first_seen", "epoch seconds", "start of the window of the first contact", Kind.FLOAT, Merge.MIN)
 CONTACT = Measurement(
     "contact",
@@ -705,11 +676,11 @@ CONTACT = Measurement(
 
 ACTIVE = Field("active", "0 or 1", "1 while the job runs")
 JOB_NODES = Field("nodes", "nodes", "nodes of the job")
-JOB_EVENT = Field("event", "text", "start or stop, at the moment it happens", Kind.STRING)
+JOB_EVENT = _text("event", "start or stop, at the moment it happens")
 JOB_GPUS = Field("gpus", "GPUs", "GPUs of the job's nodes")
-JOB_OUTCOME = Field("outcome", "text", "at its stop: completed, failed, cancelled or unknown", Kind.STRING)
-JOB_ORIGIN = Field("origin", "text", "its job source", Kind.STRING)
-JOB_NODE_NAMES = Field("node_names", "text", "at its start: its nodes, as in gpu-[01-16]", Kind.STRING)
+JOB_OUTCOME = _text("outcome", "at its stop: completed, failed, cancelled or unknown")
+JOB_ORIGIN = _text("origin", "its job source")
+JOB_NODE_NAMES = _text("node_names", "at its start: its nodes, as in gpu-[01-16]")
 JOB_QUIET = Field("quiet", "seconds", "at its stop: seconds of silence by which its end was found")
 JOB_SINCE = Field("job_since", "epoch seconds", "when it started", Kind.FLOAT)
 JOB_UNTIL = Field(
@@ -837,9 +808,9 @@ STEP_BYTES = Field(
     "gradients does; absent if not declared",
 )
 STEP_SECONDS = Field("step_seconds", "seconds", "length of a step at this rate: `step_bytes` over `rate`", Kind.FLOAT)
-COHORT_EVENT = Field("event", "text", "its state where it changed, else empty", Kind.STRING)
-LOST_SECONDS = Field("lost_seconds", "seconds", "time lost, all GPUs of the job alike", Kind.FLOAT, merge=Merge.SUM)
-USD = Field("usd", "USD", "their cost: GPUs x lost seconds / 3600 x USD per GPU-hour", Kind.FLOAT, merge=Merge.SUM)
+COHORT_EVENT = _text("event", "its state where it changed, else empty")
+LOST_SECONDS = _sum("lost_seconds", "seconds", "time lost, all GPUs of the job alike", Kind.FLOAT)
+USD = _sum("usd", "USD", "their cost: GPUs x lost seconds / 3600 x USD per GPU-hour", Kind.FLOAT)
 COHORT = Measurement(
     "cohort",
     "The cohort of a running job as a whole, against earlier runs of its class. Time and USD are those lost since it "
@@ -991,11 +962,8 @@ class Cause(StrEnum):
 
 
 STALL_GPUS = Field("gpus", "GPUs", "GPUs that waited")
-STALL_BY = Field(
-    "caused_by",
-    "text",
-    "who did it, where that is seen: the group that kept storage busy, the nodes that sent to the job's",
-    Kind.STRING,
+STALL_BY = _text(
+    "caused_by", "who did it, where that is seen: the group that kept storage busy, the nodes that sent to the job's"
 )
 STALL = Measurement(
     "stall",
@@ -1011,12 +979,10 @@ STALL = Measurement(
 HELD_NODES = Field("silent_nodes", "nodes", "nodes that have been silent for too long")
 HELD_NEVER = Field("never_sent", "nodes", "of these, nodes that have not sent since the job began")
 HELD_FOR = Field("silent_for", "seconds", "how long the longest of them has been silent", Kind.FLOAT)
-HELD_GPU_HOURS = Field(
-    "held_gpu_hours", "GPU-hours", "what their GPUs were held for since the row before", Kind.FLOAT, merge=Merge.SUM
-)
-HELD_USD = Field("usd", "USD", "their cost", Kind.FLOAT, merge=Merge.SUM)
+HELD_GPU_HOURS = _sum("held_gpu_hours", "GPU-hours", "what their GPUs were held for since the row before", Kind.FLOAT)
+HELD_USD = _sum("usd", "USD", "their cost", Kind.FLOAT)
 HELD_SO_FAR = Field("usd_so_far", "USD", "the same since they fell silent", Kind.FLOAT)
-HELD_NAMES = Field("node_names", "text", "the nodes, as in gpu-[01-16]", Kind.STRING)
+HELD_NAMES = _text("node_names", "the nodes, as in gpu-[01-16]")
 HELD = Measurement(
     "held_nodes",
     "Held but silent: nodes of a running job that have sent and read nothing for `held_silent_for`, or for longer than "
@@ -1037,7 +1003,7 @@ SLOW_7D = Field("slow_7d", "bytes", "bytes_7d less the bursts that the rule exfi
 PEAK_24H = Field("peak_24h", "bytes", "largest slow_24h of the last 7 days, by whole hours")
 ACTIVE_HOURS = Field("active_hours", "hours", "whole hours of the last 7 days in which it sent")
 ACTIVE_DAYS = Field("active_days", "days", "days of the last 30, site time, on which it sent")
-ARTEFACT = Field("artefact", "text", "the listed artefact nearest in size to the volume of 7 days", Kind.STRING)
+ARTEFACT = _text("artefact", "the listed artefact nearest in size to the volume of 7 days")
 ARTEFACT_SHARE = Field("artefact_share", "ratio", "volume of 7 days over the size of that artefact", Kind.FLOAT)
 ARTEFACT_SHARE_24H = Field(
     "artefact_share_24h", "ratio", "volume of 24 hours over the size of the listed artefact nearest to it", Kind.FLOAT
@@ -1139,9 +1105,7 @@ LEAK_SHARE = Field(
 LEAK_SINCE = Field("sent_since", "epoch seconds", "start of the first bin whose bytes count", Kind.FLOAT)
 LEAK_REPORTED = Field("reported_at", "epoch seconds", "when a sum was last too large: earlier bytes are reported")
 LEAK_UNTIL = Field("open_until", "epoch seconds", "when it ends, unless a sum is too large again")
-ARTEFACT_NAME = Field(
-    "artefact", "text", "the artefact of cluster.yaml nearest in size; empty without one", Kind.STRING
-)
+ARTEFACT_NAME = _text("artefact", "the artefact of cluster.yaml nearest in size; empty without one")
 EXFILTRATION = Measurement(
     "exfiltration",
     "Incidents: what the cluster's groups together sent outside beyond what may leave, however it was split. A row "
@@ -1349,8 +1313,8 @@ JOB_ROLE = Measurement(
     (JOB, NODE),
     (
         Field("pipeline_stage", "stage", "stage of the pipeline, from 0; -1: not told"),
-        Field("pipeline_of", "text", "its pipeline, named by its first node", Kind.STRING),
-        Field("ring_of", "text", "its data-parallel group, named by its first node", Kind.STRING),
+        _text("pipeline_of", "its pipeline, named by its first node"),
+        _text("ring_of", "its data-parallel group, named by its first node"),
         Field("ring_nodes", "nodes", "of that group"),
     ),
     "analysis",
@@ -1389,12 +1353,12 @@ JOB_VERDICT = Measurement(
     "look found none.",
     (JOB, PLACE),
     (
-        Field("blame", "text", "node, dead rail, link, whole job, imbalance of the stages, or nobody", Kind.STRING),
-        Field("culprits", "text", "the node, or those among which it is", Kind.STRING),
+        _text("blame", "node, dead rail, link, whole job, imbalance of the stages, or nobody"),
+        _text("culprits", "the node, or those among which it is"),
         Field("culprit_rail", "number", "of the rail; absent where it is none"),
         Field("culprit_share", "ratio", "how much longer or less; of a pause its seconds", Kind.FLOAT),
         Field("certainty", "ratio", "confidence, 0 to 1", Kind.FLOAT),
-        Field("verdict_evidence", "text", "the figures", Kind.STRING),
+        _text("verdict_evidence", "the figures"),
     ),
     "analysis",
     "jobs in the retention x 5",
@@ -1468,10 +1432,8 @@ ACCESS_BREACH = Measurement(
     "analysis",
     "clients that are not listed: those that `inference` names, and 20 more in five minutes; the rest is `other`",
 )
-SESSIONS = Field("sessions_begun", "sessions", "sessions that began in the 5 min", merge=Merge.SUM)
-OPEN_SECONDS = Field(
-    "open_seconds", "seconds", "how long they were open, gaps below `management.session_gap` included", merge=Merge.SUM
-)
+SESSIONS = _sum("sessions_begun", "sessions", "sessions that began in the 5 min")
+OPEN_SECONDS = _sum("open_seconds", "seconds", "how long they were open, gaps below `management.session_gap` included")
 SESSION = Measurement(
     "management_session",
     "The ledger of management sessions: a row every 5 min for the 5 min before, each window under the user who had the "
@@ -1597,7 +1559,7 @@ LOADED = Measurement(
 )
 
 SCHEMA_NUMBER = Field("schema_number", "version", "the schema that the store has from then on")
-SCHEMA_WRITER = Field("written_by", "text", "version of the program that brought it there", Kind.STRING)
+SCHEMA_WRITER = _text("written_by", "version of the program that brought it there")
 SCHEMA_VERSION = Measurement(
     "schema_version",
     "Which schema the store has: a row when it was made, and one for each migration.",
@@ -1622,9 +1584,9 @@ LIST_STATE = Field("state", "state", "0 ok, 1 older than it may be, 2 what is th
 LIST_ENTRIES = Field("entries", "entries", "what the version in use lists")
 LIST_AGE = Field("age", "seconds", "age of the version in use; 0 without one", Kind.FLOAT)
 LIST_SKIPPED = Field("skipped", "entries", "entries skipped in the version in use")
-LIST_ERROR = Field("error", "text", "why the file is not in use, or the first entry skipped", Kind.STRING)
+LIST_ERROR = _text("error", "why the file is not in use, or the first entry skipped")
 LIST_IN_USE = Field("in_use", "0 or 1", "1 where any version is in use")
-LIST_ORIGIN = Field("origin", "text", "where it comes from, by its own words", Kind.STRING)
+LIST_ORIGIN = _text("origin", "where it comes from, by its own words")
 ENRICHMENT = Measurement(
     "enrichment",
     "The state of each list about addresses, every half minute.",
@@ -1634,14 +1596,11 @@ ENRICHMENT = Measurement(
     "files of cluster.yaml",
 )
 
-KNOWN_NAME = Field("name", "text", "host name; empty where none is known", Kind.STRING)
-NAME_SOURCE = Field(
-    "name_source",
-    "text",
-    "the file that says so, or reverse DNS, or reverse DNS that leads back to the address (confirmed)",
-    Kind.STRING,
+KNOWN_NAME = _text("name", "host name; empty where none is known")
+NAME_SOURCE = _text(
+    "name_source", "the file that says so, or reverse DNS, or reverse DNS that leads back to the address (confirmed)"
 )
-KNOWN_LABELS = tuple(Field(tag, "text", TAG_TEXT[tag], Kind.STRING) for tag in LABELS)
+KNOWN_LABELS = tuple(_text(tag, TAG_TEXT[tag]) for tag in LABELS)
 ADDRESS_NAME = Measurement(
     "address",
     "Directory of outside addresses: what was known of each when it was first seen, and again when that changed. An "
@@ -1666,38 +1625,36 @@ FIRING = "firing"
 RESOLVED = "resolved"
 """Values of ALERT_STATE."""
 
-INCIDENT = Field("incident", "text", "id of the alert from its begin to its end", Kind.STRING)
-ALERT_STATE = Field("state", "text", "firing or resolved, as it is now", Kind.STRING)
-ALERT_TITLE = Field("title", "text", "what the rule is called", Kind.STRING)
-ALERT_SUMMARY = Field("summary", "text", "what happened, in one sentence", Kind.STRING)
-ALERT_SOURCE = Field("source", "text", "source, as the notification names it", Kind.STRING)
-ALERT_DESTINATION = Field("destination", "text", "destination, in the same way", Kind.STRING)
-ALERT_PROTOCOL = Field("protocol", "text", "protocol, in the same way", Kind.STRING)
-BYTES_TEXT = Field("bytes_text", "text", "bytes, in the same way", Kind.STRING)
-DURATION_TEXT = Field("duration_text", "text", "duration, in the same way", Kind.STRING)
+INCIDENT = _text("incident", "id of the alert from its begin to its end")
+ALERT_STATE = _text("state", "firing or resolved, as it is now")
+ALERT_TITLE = _text("title", "what the rule is called")
+ALERT_SUMMARY = _text("summary", "what happened, in one sentence")
+ALERT_SOURCE = _text("source", "source, as the notification names it")
+ALERT_DESTINATION = _text("destination", "destination, in the same way")
+ALERT_PROTOCOL = _text("protocol", "protocol, in the same way")
+BYTES_TEXT = _text("bytes_text", "bytes, in the same way")
+DURATION_TEXT = _text("duration_text", "duration, in the same way")
 ALERT_BYTES = Field("bytes", "bytes", "the same as a number, where the rule has one")
 ALERT_DURATION = Field("duration", "seconds", "the same as a number", Kind.FLOAT)
-ALERT_NODE = Field("node", "text", "node that it is about", Kind.STRING)
-ALERT_JOB = Field("job", "text", "job that it is about", Kind.STRING)
-ALERT_COST = Field("cost", "text", "dollars, as the notification says them", Kind.STRING)
-WHAT_TO_DO = Field("what_to_do", "text", "the next step", Kind.STRING)
-RUNBOOK = Field("runbook", "text", "address of the runbook's section", Kind.STRING)
+ALERT_NODE = _text("node", "node that it is about")
+ALERT_JOB = _text("job", "job that it is about")
+ALERT_COST = _text("cost", "dollars, as the notification says them")
+WHAT_TO_DO = _text("what_to_do", "the next step")
+RUNBOOK = _text("runbook", "address of the runbook's section")
 BEGAN = Field("began", "epoch seconds", "when it fired", Kind.FLOAT)
 ENDED = Field("ended", "epoch seconds", "when it was resolved; absent while it fires", Kind.FLOAT)
 FIRED_SECONDS = Field("fired_seconds", "seconds", "from then to then", Kind.FLOAT)
 ACKNOWLEDGED = Field("acknowledged", "epoch seconds", "when it was acknowledged: `clusterflow alerts mark`", Kind.FLOAT)
 ACKNOWLEDGE_SECONDS = Field("acknowledge_seconds", "seconds", "from its begin to then", Kind.FLOAT)
 FALSE_ALERT = Field("false_alert", "0 or 1", "1 if marked as false")
-ALERT_SRC_ADDRESS = Field("src_address", "text", "address of the source", Kind.STRING)
-ALERT_DST_ADDRESS = Field("dst_address", "text", "address of the destination", Kind.STRING)
+ALERT_SRC_ADDRESS = _text("src_address", "address of the source")
+ALERT_DST_ADDRESS = _text("dst_address", "address of the destination")
 ALERT_PORT = Field("port", "port", "port of the server, the lowest if there are several")
 ALERT_PORT_MAX = Field("port_max", "port", "the highest if there are several")
-ALERT_LABELS = Field("labels", "text", "its labels, as JSON", Kind.STRING)
-ALERT_ENTERED = Field("entered", "text", "exporter and interface where it entered", Kind.STRING)
-MARKED_WHY = Field("marked_why", "text", "why, in their words", Kind.STRING)
-MAINTENANCE = Field(
-    "muted_by", "text", "the planned work during which it began: nobody was told before its end", Kind.STRING
-)
+ALERT_LABELS = _text("labels", "its labels, as JSON")
+ALERT_ENTERED = _text("entered", "exporter and interface where it entered")
+MARKED_WHY = _text("marked_why", "why, in their words")
+MAINTENANCE = _text("muted_by", "the planned work during which it began: nobody was told before its end")
 MUTED = Field("is_muted", "0 or 1", "1 while planned work mutes it: it fires and notifies nobody")
 ALERT = Measurement(
     "alert",
@@ -1720,7 +1677,7 @@ STORED_AFTER = Field("stored_after", "seconds", "until all its bytes were stored
 JUDGED_AFTER = Field("judged_after", "seconds", "until `analyze` had found the incident", Kind.FLOAT)
 FIRED_AFTER = Field("fired_after", "seconds", "until its alert fired", Kind.FLOAT)
 TOLD_AFTER = Field("told_after", "seconds", "until `deliver` had the alert from Grafana", Kind.FLOAT)
-TROUBLE = Field("drill_trouble", "text", "what was wrong; empty if nothing", Kind.STRING)
+TROUBLE = _text("drill_trouble", "what was wrong; empty if nothing")
 DRILL = Measurement(
     "drill",
     "Thefts that `clusterflow drill` staged: a row each, at the time it was sent. What was not reached in time is "
@@ -1734,7 +1691,7 @@ DRILL = Measurement(
 
 DAILY_UNSEEN = Field("in_a_day", "bytes", "what may leave within 24 hours, once", Kind.FLOAT)
 SUSTAINED_UNSEEN = Field("every_day", "bytes", "what may leave every day for 30 days", Kind.FLOAT)
-DAYS_TO_LOSE = Field("model_days", "text", "each artefact and the days that it takes", Kind.STRING)
+DAYS_TO_LOSE = _text("model_days", "each artefact and the days that it takes")
 FLOOR = Measurement(
     "floor",
     "How much could leave without an alert, as `clusterflow floor` found it: a row a way and run. KIND is the way; "
@@ -1748,7 +1705,7 @@ FLOOR = Measurement(
 
 LEASE_STATE = Field("state", "state", "0 waits, 1 claims, 2 leads")
 LEASE_TERM = Field("term", "terms", "the last that it led in, or claims: one more than any before")
-LEASE_SESSION = Field("lease_session", "text", "of its process: another one may have its name", Kind.STRING)
+LEASE_SESSION = _text("lease_session", "of its process: another one may have its name")
 LEASE_AT = Field("written_at", "epoch seconds", "by its own clock; grows with each row")
 LEASE = Measurement(
     "lease",
@@ -1771,7 +1728,7 @@ OUTBOX = Measurement(
         OUTBOX_FIRST,
         OUTBOX_NEXT,
         Field("part_count", "number", "parts that the entry has"),
-        Field("part_text", "text", "a part of it: JSON, zlib, Base64", Kind.STRING),
+        _text("part_text", "a part of it: JSON, zlib, Base64"),
     ),
     "deliver",
     "sources and destinations, by parts that were written in a second",
