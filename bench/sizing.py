@@ -47,11 +47,7 @@ STEPS = (
         "one nfacctd: `collector.netflow_daemons`, or collectors with a relay each; InfluxDB on a machine of its own",
     ),
     Step(
-        "a provider",
-        65_536,
-        3_000,
-        1_000_000,
-        "one InfluxDB 1.x: memory and start with its series; a database a site",
+        "a provider", 65_536, 3_000, 1_000_000, "one InfluxDB 1.x: memory and start with its series; a database a site"
     ),
     Step(
         "the internet's edge",

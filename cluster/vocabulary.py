@@ -46,10 +46,7 @@ PRIVATE_PREFIXES: tuple[Network, ...] = tuple(
 NOBODYS_PREFIXES = tuple(map(IPv4Network, ("198.51.100.0/24", "203.0.113.0/24", "198.18.0.0/15")))
 """TEST-NET-2 and -3, and the network for benchmarks: nobody is there. Drills go to the first that is in no group."""
 
-RESERVED_GROUPS = {
-    EXTERNAL: "Unknown External",
-    LOCAL: "Multicast & Link-local",
-}
+RESERVED_GROUPS = {EXTERNAL: "Unknown External", LOCAL: "Multicast & Link-local"}
 """Group ids that users cannot define, with their titles."""
 
 ANY = "*"

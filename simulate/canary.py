@@ -102,8 +102,7 @@ def plan(cluster: Cluster, exporter: str | None = None) -> Plan:
     group = only_group(cluster, Role.CANARY)
     addresses = [entry.address for node in cluster.nodes if node.group == group.id for entry in node.addresses]
     src, dst = next(
-        ((one, other) for one, other in itertools.pairwise(addresses) if one.version == other.version),
-        (None, None),
+        ((one, other) for one, other in itertools.pairwise(addresses) if one.version == other.version), (None, None)
     )
     if src is None or dst is None:
         raise UserError(f"nodes: {len(addresses)} addresses in group {group.id}: expected two of one family", HELP)

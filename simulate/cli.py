@@ -110,10 +110,7 @@ def _seconds(context: click.Context, parameter: click.Parameter, value: str | No
     help="Of the files.",
 )
 @click.option(
-    "--truth",
-    "truth_file",
-    type=options.OutputFile(path_type=Path),
-    help="Write what was really sent, as JSON.",
+    "--truth", "truth_file", type=options.OutputFile(path_type=Path), help="Write what was really sent, as JSON."
 )
 @click.option(
     "--incident",

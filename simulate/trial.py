@@ -155,11 +155,7 @@ def _lies_in(moment: int, incidents: Sequence[Incident]) -> bool:
 
 
 def evaluate(
-    script: Script,
-    cluster: Cluster,
-    store: Store,
-    rules: Sequence[Rule],
-    told: Told = lambda _what, _share: None,
+    script: Script, cluster: Cluster, store: Store, rules: Sequence[Rule], told: Told = lambda _what, _share: None
 ) -> Run:
     """Evaluate rules over all of a scenario, each point seen when a live Grafana would have seen it."""
     stretch = Stretch(store, script.start + WARM_UP, script.end, Sight.settled(cluster))

@@ -576,10 +576,7 @@ class Store:
             return StoreError(f"InfluxDB at {self.url}: {distrust[0]}", distrust[1])
         late = isinstance(error, requests.ReadTimeout | ReadTimeoutError)
         how = f"does not answer within {self._patience:.0f} s" if late else "does not answer"
-        return StoreUnavailableError(
-            f"InfluxDB at {self.url} {how}",
-            "start it, or set store.url in cluster.yaml",
-        )
+        return StoreUnavailableError(f"InfluxDB at {self.url} {how}", "start it, or set store.url in cluster.yaml")
 
     def _babbles(self, body: bytes) -> StoreUnavailableError:
         """Return the error of an answer that is none of InfluxDB's, such as a proxy's page; it may pass."""
@@ -682,9 +679,7 @@ def _tags_of(text: str) -> dict[str, str]:
 
 def _result(tags: tuple[str, ...]) -> pl.Struct:
     """Return the shape of a statement's result in an InfluxQL answer."""
-    series = pl.Struct(
-        {"tags": pl.Struct(dict.fromkeys(tags, pl.String)), "values": pl.List(pl.List(pl.Float64))},
-    )
+    series = pl.Struct({"tags": pl.Struct(dict.fromkeys(tags, pl.String)), "values": pl.List(pl.List(pl.Float64))})
     return pl.Struct({"series": pl.List(series), "error": pl.String})
 
 

@@ -553,13 +553,7 @@ class Select:
         return Query(self.text(), self.columns[0].unit, meaning, self.tags, self.base_retention, alias, select=self)
 
     def over_time(
-        self,
-        cluster: Cluster,
-        meaning: str = "",
-        *,
-        alias: str = "",
-        fill: Fill = Fill.GAP,
-        settled: bool = True,
+        self, cluster: Cluster, meaning: str = "", *, alias: str = "", fill: Fill = Fill.GAP, settled: bool = True
     ) -> Query:
         """Return the form with one value a series and time bin.
 

@@ -26,15 +26,7 @@ from bench.costs.bridge_rate import in_memory, simulated
 from bench.costs.processes import line, tell_machine
 from cluster.dump import dump_cluster
 from cluster.load import load_cluster
-from cluster.model import (
-    ApplicationFile,
-    ApplicationFormat,
-    Applications,
-    Geography,
-    HostNaming,
-    NamesFile,
-    ThreatFeed,
-)
+from cluster.model import ApplicationFile, ApplicationFormat, Applications, Geography, HostNaming, NamesFile, ThreatFeed
 from ingest.read.records import PRINTED_COLUMNS
 from simulate.mmdb_file import write_places
 

@@ -31,10 +31,7 @@ def with_probe(cluster: Cluster) -> Cluster:
     node = Node("probe", GROUP, tuple(NodeAddress(one, None) for one in _ADDRESSES))
     speaker = Exporter("probe", ip_address(_SPEAKER), watched=False)
     return replace(
-        cluster,
-        groups=(*cluster.groups, group),
-        nodes=(*cluster.nodes, node),
-        exporters=(*cluster.exporters, speaker),
+        cluster, groups=(*cluster.groups, group), nodes=(*cluster.nodes, node), exporters=(*cluster.exporters, speaker)
     )
 
 

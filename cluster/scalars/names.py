@@ -487,10 +487,7 @@ def _command_or_off(text: str) -> tuple[str, ...]:
 
 
 COMMAND_OR_OFF = Text(
-    "command or `off`",
-    "a command, or off",
-    _command_or_off,
-    lambda words: shlex.join(words) if words else OFF,
+    "command or `off`", "a command, or off", _command_or_off, lambda words: shlex.join(words) if words else OFF
 )
 NAMESPACE = _name("namespace", r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "lower case letters, digits and -, at most 63")
 LABEL = _name(

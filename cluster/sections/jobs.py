@@ -111,11 +111,7 @@ def build_jobs(
 
 
 def named(
-    patterns: list[Placed[str]],
-    known: tuple[str, ...],
-    faults: Faults,
-    expected: str,
-    gone: list[str] | None = None,
+    patterns: list[Placed[str]], known: tuple[str, ...], faults: Faults, expected: str, gone: list[str] | None = None
 ) -> tuple[str, ...]:
     """Return the names that patterns stand for, each once, in the order of the patterns; record what is not known.
 

@@ -26,12 +26,7 @@ _NUMBERS = {
     "end": records.END,
     "tcp-flags": records.TCP_FLAGS,
 }
-_ADDRESSES = {
-    "srcaddr": records.SRC,
-    "dstaddr": records.DST,
-    "pkt-srcaddr": "packet_src",
-    "pkt-dstaddr": "packet_dst",
-}
+_ADDRESSES = {"srcaddr": records.SRC, "dstaddr": records.DST, "pkt-srcaddr": "packet_src", "pkt-dstaddr": "packet_dst"}
 """Of the interface that a packet goes through, and of who really sent it and gets it: they differ at NAT gateways."""
 _WORDS = {"interface-id": INTERFACE, "action": "action", "log-status": "status", "flow-direction": "way"}
 _ALL = {**_NUMBERS, **_ADDRESSES, **_WORDS}

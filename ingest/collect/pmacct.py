@@ -185,10 +185,7 @@ def _config(cluster: Cluster, daemon: Daemon, folder: Path, spool: Path | None, 
     # sfacctd's allow list, too, compares the UDP source, while exporters are known by the agent address inside the
     # datagram: where the two differ, everything would be dropped in silence. So its sources are told apart from them.
     if senders(cluster, daemon.protocol):
-        lines += [
-            "! Other senders are dropped without a word.",
-            f"{key}_allow_file: {folder / _allow_name(daemon)}",
-        ]
+        lines += ["! Other senders are dropped without a word.", f"{key}_allow_file: {folder / _allow_name(daemon)}"]
     elif daemon is SFACCTD:
         lines += [
             "! No allow list: an sFlow agent's address need not be the source of its datagrams, and cluster.yaml names",

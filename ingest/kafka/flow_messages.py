@@ -316,10 +316,7 @@ def _row_bytes(frame: pl.DataFrame) -> float:
 
 
 def envelope(
-    relay: str,
-    kind: Kind = Kind.RECORDS,
-    lost: Mapping[str, int] | None = None,
-    told: Mapping[str, int] | None = None,
+    relay: str, kind: Kind = Kind.RECORDS, lost: Mapping[str, int] | None = None, told: Mapping[str, int] | None = None
 ) -> bytes:
     """Return what stands before the rows of a message; arguments as those of `encode`."""
     news = {"told": dict(told)} if told else {}

@@ -359,10 +359,7 @@ def _job_classes(base: Cluster) -> tuple[JobClass, ...]:
     """Return the job classes; the demo's has checkpoints as often as the demo writes them."""
     known = base.job_class(JOB_CLASS)
     plan = replace(
-        known.checkpoint,
-        mode=CheckpointMode.SCHEDULED,
-        every=CHECKPOINT_SECONDS,
-        tolerance=_CHECKPOINT_TOLERANCE,
+        known.checkpoint, mode=CheckpointMode.SCHEDULED, every=CHECKPOINT_SECONDS, tolerance=_CHECKPOINT_TOLERANCE
     )
     return (replace(known, checkpoint=plan), *(one for one in base.job_classes if one.name != JOB_CLASS))
 

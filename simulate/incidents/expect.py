@@ -19,16 +19,7 @@ from analysis.detectors.egress.exfiltration_study import watched as watched_grou
 from analysis.detectors.egress.networks import sources
 from analysis.detectors.storage.incast import LATELY
 from cluster.calendar import local_time, off_hours_mask, off_window_mask
-from cluster.model import (
-    EXTERNAL,
-    CheckpointMode,
-    CheckpointPlan,
-    Exporter,
-    FirstContact,
-    Interface,
-    Node,
-    Role,
-)
+from cluster.model import EXTERNAL, CheckpointMode, CheckpointPlan, Exporter, FirstContact, Interface, Node, Role
 from simulate.incidents.alert_evidence import Crossing, Piece, crossing
 from simulate.incidents.incident import Expected, Transfer
 from simulate.incidents.stage import Stage

@@ -131,14 +131,7 @@ def approved_transfer(
 
 
 def drip_exfil(
-    stage: Stage,
-    start: int,
-    end: int,
-    *,
-    volume: int = 60_000_000_000,
-    every: int = 900,
-    node: str = "",
-    to: str = "",
+    stage: Stage, start: int, end: int, *, volume: int = 60_000_000_000, every: int = 900, node: str = "", to: str = ""
 ) -> Incident:
     """A node sends `volume` bytes in all to one address, a little every `every` seconds."""
     source = stage.chosen(node, 0, Role.MODEL_STORAGE)
@@ -201,14 +194,7 @@ def port_scan(stage: Stage, start: int, end: int, *, targets: int = 150, node: s
 
 
 def model_hub(
-    stage: Stage,
-    start: int,
-    end: int,
-    *,
-    every: int = DAY,
-    volume: int = 2_000_000_000,
-    node: str = "",
-    to: str = "",
+    stage: Stage, start: int, end: int, *, every: int = DAY, volume: int = 2_000_000_000, node: str = "", to: str = ""
 ) -> Incident:
     """An inference node fetches a model from an address that no group lists, at the same time again and again."""
     source = stage.chosen(node, 0, Role.INFERENCE)

@@ -159,13 +159,7 @@ def _unlisted(stage: Stage) -> str:
 
 
 def incast(
-    stage: Stage,
-    start: int,
-    end: int,
-    *,
-    volume: int = 10_000_000_000,
-    sources: int = 12,
-    to: str = "",
+    stage: Stage, start: int, end: int, *, volume: int = 10_000_000_000, sources: int = 12, to: str = ""
 ) -> Incident:
     """So many training nodes write `volume` bytes each to one storage node at the same time."""
     nodes = stage.nodes(Role.TRAINING)[:sources]

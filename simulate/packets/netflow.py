@@ -205,12 +205,7 @@ class NetflowEncoder:
     """
 
     def __init__(
-        self,
-        flow_format: FlowFormat,
-        source: int,
-        boot: int,
-        rate: int = 1,
-        gaps: tuple[tuple[int, int], ...] = (),
+        self, flow_format: FlowFormat, source: int, boot: int, rate: int = 1, gaps: tuple[tuple[int, int], ...] = ()
     ) -> None:
         self.flow_format = flow_format
         self._gaps = gaps

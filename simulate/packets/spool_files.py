@@ -205,8 +205,7 @@ def _put_json(text: io.BytesIO, named: pl.DataFrame) -> None:
     writer = f"default_print/{_WRITER}"
     keyed = named.rename(dict(zip(records.SPOOL_COLUMNS, _JSON_KEYS, strict=True)))
     lines = keyed.with_columns(
-        *(pl.col(key).cast(pl.String) for key in _JSON_TEXTS),
-        *(_as_time(key) for key in _JSON_TIMES),
+        *(pl.col(key).cast(pl.String) for key in _JSON_TEXTS), *(_as_time(key) for key in _JSON_TIMES)
     ).select(pl.lit("purge").alias("event_type"), pl.all())
     text.write(f'{{"event_type": "purge_init", "writer_id": "{writer}"}}\n'.encode())
     lines.write_ndjson(text)

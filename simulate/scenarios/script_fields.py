@@ -117,11 +117,7 @@ def _cluster_name(text: str) -> str:
 DATE = Text("date", "a date such as 2026-09-07", _date, lambda day: day.isoformat())
 ABOUT = Text("text", "one to a few sentences, at most 1,000 characters", _about)
 RULE_ID = Text("rule id", "the id of an alert rule, such as exfil_volume", _rule_id)
-CLUSTER = Text(
-    "built-in cluster or path",
-    f"{', '.join(SIZES)}, or the path of a cluster.yaml",
-    _cluster_name,
-)
+CLUSTER = Text("built-in cluster or path", f"{', '.join(SIZES)}, or the path of a cluster.yaml", _cluster_name)
 FLAG = Flag()
 LENGTH = names.seconds(1, LONGEST_DAYS * names.DAY)
 _PROFILE = Profile()

@@ -157,12 +157,7 @@ def _slowed(fault: Fault, layout: Layout) -> float:
 
 
 def _moved(  # noqa: PLR0917 - what is where when
-    lanes: Lanes,
-    layout: Layout,
-    times: Times,
-    starts: Floats,
-    faults: Sequence[Fault],
-    transfers: tuple[Transfer, ...],
+    lanes: Lanes, layout: Layout, times: Times, starts: Floats, faults: Sequence[Fault], transfers: tuple[Transfer, ...]
 ) -> pl.DataFrame:
     """Return the transfers of all steps, a row a rail."""
     count, steps = len(lanes.transfer), len(starts)

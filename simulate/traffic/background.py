@@ -128,10 +128,7 @@ def management(draw: Draw) -> pl.DataFrame:
     cast, frames = draw.cast, [no_talks()]
     if not cast.allowed(cast.managers, cast.control):
         return no_talks()
-    for port, proto, rate, request, answer in (
-        (_SSH, 6, 0.02, 6_000, 30_000),
-        (_SNMP, UDP, 0.1, 900, 9_000),
-    ):
+    for port, proto, rate, request, answer in ((_SSH, 6, 0.02, 6_000, 30_000), (_SNMP, UDP, 0.1, 900, 9_000)):
         n = draw.count(rate * len(cast.control))
         start = draw.starts(n)
         frames.append(

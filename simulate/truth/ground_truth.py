@@ -266,10 +266,7 @@ class GroundTruth:
         top, rest = whole.head(limit), whole.slice(limit)
         named = top.with_columns(text.gather(top["src"]).alias("src"), text.gather(top["dst"]).alias("dst"))
         other = rest.select(pl.sum(*_SUMS)).row(0, named=True)
-        return {
-            "conversations": named.to_dicts(),
-            "other_conversations": {"conversations": rest.height, **other},
-        }
+        return {"conversations": named.to_dicts(), "other_conversations": {"conversations": rest.height, **other}}
 
     def _staged(self) -> list[dict[str, Any]]:
         seen: dict[int, dict[str, Any]] = {}

@@ -68,10 +68,7 @@ class Part:
 
 
 def jobs_of(
-    objects: Iterable[tuple[Workload, Object]],
-    pods: Sequence[Object],
-    class_label: str,
-    known: Mapping[str, Known],
+    objects: Iterable[tuple[Workload, Object]], pods: Sequence[Object], class_label: str, known: Mapping[str, Known]
 ) -> dict[str, Job]:
     """Return key -> job of what the API lists.
 

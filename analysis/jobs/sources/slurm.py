@@ -298,12 +298,7 @@ class SlurmCommands:
         return has_lost or self._catches_up or now - self._accounted >= _SACCT_AT_LEAST_EVERY
 
     def _gather(
-        self,
-        command: Sequence[str],
-        arguments: list[str],
-        now: float,
-        records: list[Record],
-        troubles: list[str],
+        self, command: Sequence[str], arguments: list[str], now: float, records: list[Record], troubles: list[str]
     ) -> bool:
         """Add what a command says; False if it is off or failed, which is then added to the troubles."""
         if not command:
