@@ -130,7 +130,7 @@ def _measured(
                 time.sleep(0.05)
             time.sleep(1)
             before = group.seconds
-            with PacketSender(pool, "127.0.0.1", port) as sender:
+            with PacketSender(pool, port) as sender:
                 sender.greet()
                 sender.run(load.rate, load.seconds)
                 sent = pool.sums(sender.sent).records

@@ -25,6 +25,7 @@ _TICK = 0.005
 _BURST = 0.1
 """Seconds of records that may be made good at once: one that was off the processor must not flood the collector."""
 _SEND_BUFFER = 4 << 20
+_HOST = "127.0.0.1"
 
 
 class PacketSender:
@@ -32,14 +33,13 @@ class PacketSender:
 
     Args:
         pool: what is sent.
-        host: IPv4 address of the collector.
         port: UDP port of the collector.
 
     Raises:
         UserError: this machine cannot send from an exporter's address.
     """
 
-    def __init__(self, pool: PacketPool, host: str, port: int) -> None:
+    def __init__(self, pool: PacketPool, port: int) -> None:
         self._pool = pool
         self._sockets: list[socket.socket] = []
         for address in pool.exporters:
@@ -48,11 +48,11 @@ class PacketSender:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
             try:
                 opened.bind((address, 0))
-                opened.connect((host, port))
+                opened.connect((_HOST, port))
             except OSError as error:
                 self.close()
                 raise UserError(
-                    f"cannot send from {address} to {host}:{port}: {error.strerror}",
+                    f"cannot send from {address} to {_HOST}:{port}: {error.strerror}",
                     "give simulated exporters addresses in 127.0.0.0/8",
                 ) from error
         self.sent = 0
@@ -129,7 +129,7 @@ def document(sums: Sums, seconds: float, cpu: float) -> dict[str, Any]:
 def send(cluster: Cluster, rate: int, seconds: float, pool: int, port: int | None) -> None:
     """Send flow records of the cluster's NetFlow and IPFIX exporters to this machine's collector."""
     made = PacketPool(speaking_netflow(cluster), pool)
-    with PacketSender(made, "127.0.0.1", port or cluster.collector.netflow_port) as sender:
+    with PacketSender(made, port or cluster.collector.netflow_port) as sender:
         click.echo(json.dumps({"ready": len(made), "records": int(made.before[-1]), "formats": made.formats()}))
         sys.stdin.readline()
         sender.greet()

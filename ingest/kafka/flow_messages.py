@@ -35,6 +35,8 @@ from ingest.read import counter_samples, records
 from ingest.read.readers_values import END_OF_TIME
 
 _CONTINUATION = 0xFFFFFFFF
+_MAX_METADATA = 1 << 16
+"""Bytes that the description of a message may take."""
 _SCHEMA, _RECORD_BATCH = 1, 3
 _HEADER_TYPE, _HEADER, _BODY_LENGTH = 1, 2, 3
 _ROWS, _NODES, _BUFFERS, _COMPRESSION = 0, 1, 2, 3
@@ -46,13 +48,12 @@ class ClaimError(ValueError):
     """The bytes are no stream of plain record batches."""
 
 
-def claimed_rows(stream: memoryview, *, max_rows: int, max_metadata: int = 1 << 16) -> int:
+def claimed_rows(stream: memoryview, *, max_rows: int) -> int:
     """Return how many rows a stream says it has, once all that it claims fits into its own bytes.
 
     Args:
         stream: a schema and uncompressed record batches in Arrow's stream format.
         max_rows: rows that it may have.
-        max_metadata: bytes that the description of one of its messages may take.
 
     Raises:
         ClaimError: it is cut off, compressed, has dictionaries, or claims more than it may.
@@ -62,7 +63,7 @@ def claimed_rows(stream: memoryview, *, max_rows: int, max_metadata: int = 1 << 
         while position < len(stream):
             mark, size = struct.unpack_from("<Ii", stream, position)
             position += 8
-            if mark != _CONTINUATION or not 0 <= size <= max_metadata:
+            if mark != _CONTINUATION or not 0 <= size <= _MAX_METADATA:
                 raise ClaimError("no Arrow message")
             if size == 0:
                 break

@@ -85,7 +85,6 @@ class LocalKafka(LocalProcess):
     def __init__(
         self,
         folder: Path,
-        port: int = 0,
         *,
         security: str = "PLAINTEXT",
         properties: Mapping[str, str] | None = None,
@@ -93,7 +92,7 @@ class LocalKafka(LocalProcess):
     ) -> None:
         super().__init__()
         self.folder = folder.resolve()
-        self.port = port or free_port()
+        self.port = free_port()
         self._internal_port, self._controller_port = free_port(), free_port()
         self._security = security
         self._more = dict(properties or {})

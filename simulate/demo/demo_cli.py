@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import click
+from rich.console import Console
 
 from cluster.cli import DEFAULT_FILE
 from simulate.demo import screen
@@ -67,7 +68,7 @@ def demo(
     if scenario is not None:
         # An unknown one is told before anything starts.
         find_script(scenario)
-    console = screen.console()
+    console = Console()
     run = Demo(
         base,
         folder,

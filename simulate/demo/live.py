@@ -142,14 +142,14 @@ class Demo:
         previous = {n: signal.signal(n, lambda *_: self._stop.set()) for n in (signal.SIGINT, signal.SIGTERM)}
         try:
             with self._running:
-                return self._run(self._running)
+                return self._run()
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
 
-    def _run(self, running: ExitStack) -> Outcome | None:
-        folder = self._folder = running.enter_context(fresh_folder(self._folder, MARK))
-        influxdb = running.enter_context(LocalInfluxDB(folder / "influxdb"))
+    def _run(self) -> Outcome | None:
+        folder = self._folder = self._running.enter_context(fresh_folder(self._folder, MARK))
+        influxdb = self._running.enter_context(LocalInfluxDB(folder / "influxdb"))
         ports = [free_port() for _ in range(4)]
         places = Places(
             store_url=influxdb.url,
@@ -166,11 +166,11 @@ class Demo:
         places.spool.mkdir()
         self._say(f"InfluxDB {influxdb.url}; everything of this run is in {folder}")
         # The days before end now; filling them in takes a while, and what of it passes is filled in last.
-        now = live_start(datetime.now(UTC), 10)
+        now = live_start(datetime.now(UTC))
         cluster = self._configure(places, now)
         self._late = cluster.bridge.lateness if self._is_cloud else 0
         store = Store(cluster.store)
-        running.callback(store.close)
+        self._running.callback(store.close)
         before = self._scenario(cluster, start=now, history_end=now, quiet=True)
         write_lists(folder, cluster, before.incidents, now)
         began = time.monotonic()
@@ -178,7 +178,7 @@ class Demo:
         if not (past.fill() and past.judge()):
             return None
         lead = _LEAD_SECONDS + (_GRAFANA_SECONDS if self._grafana is not None else 0)
-        start = live_start(datetime.now(UTC), 10, lead)
+        start = live_start(datetime.now(UTC), lead)
         if not past.catch_up(start):
             return None
         hours, took = (now - before.start) / 3_600, time.monotonic() - began
@@ -195,8 +195,8 @@ class Demo:
             when = "nothing more is staged" if first is None else f"the first incident begins at {iso(first * 1000)}"
             self._say(f"{self._script.title}: {when}\n{self._script.about.strip()}")
         write_lists(self._folder, cluster, scenario.incidents, int(time.time()))
-        self._start_parts(running, self._config, cluster)
-        self._start_grafana(running, cluster.grafana.url, store)
+        self._start_parts(cluster)
+        self._start_grafana(cluster.grafana.url, store)
         played = in_a_vpc(cluster) if self._is_cloud else cluster
         return self._live(cluster, Workload(played, scenario), store, past)
 
@@ -231,10 +231,10 @@ class Demo:
 
     # -- processes ---------------------------------------------------------------------------------
 
-    def _start_parts(self, running: ExitStack, config: Path, cluster: Cluster) -> None:
+    def _start_parts(self, cluster: Cluster) -> None:
         """Start bridge, analysis and, for packets, collector; they stop in the opposite order."""
         names = ("ingest", "analyze") if self._is_cloud else ("ingest", "analyze", "collect")
-        parts = {name: self._part(name, config) for name in names}
+        parts = {name: self._part(name) for name in names}
         if self._is_cloud:
             Path(cluster.cloud.folder or "").mkdir()
         collector = cluster.collector
@@ -250,21 +250,21 @@ class Demo:
             "collect": lambda: has_socket(collector.netflow_port) and has_socket(collector.sflow_port),
         }
         for name, part in parts.items():
-            self._start(part, running)
+            self._start(part)
             if name in ready:
                 part.wait_until(ready[name], _READY_SECONDS)
 
-    def _part(self, name: str, config: Path) -> Part:
-        return Part(name, command(name, config), self._folder / "log" / f"{name}.log")
+    def _part(self, name: str) -> Part:
+        return Part(name, command(name, self._config), self._folder / "log" / f"{name}.log")
 
-    def _start(self, part: Part, running: ExitStack) -> None:
+    def _start(self, part: Part) -> None:
         part.start(os.environ | {"PYTHONUNBUFFERED": "1", "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"})
-        running.callback(part.stop)
+        self._running.callback(part.stop)
         self._parts[part.name] = part
 
     def _start_delivery(self) -> None:
         if _DELIVER not in self._parts:
-            self._start(self._part(_DELIVER, self._config), self._running)
+            self._start(self._part(_DELIVER))
 
     def _end_delivery(self) -> tuple[str, ...]:
         """Stop `deliver` in order; return what was wrong with its end."""
@@ -278,7 +278,7 @@ class Demo:
         part.stop()
         return (f"deliver ended with {part.exit_code}: {part.last_words()}",) if part.exit_code else ()
 
-    def _start_grafana(self, running: ExitStack, url: str, store: Store) -> None:
+    def _start_grafana(self, url: str, store: Store) -> None:
         """Start Grafana with everything provisioned, if there is one."""
         if self._grafana is None:
             self._say("no Grafana found: set GRAFANA_HOME to see the boards; alerts are evaluated here all the same")
@@ -289,9 +289,9 @@ class Demo:
             time.sleep(_ALIVE_SECONDS)
         # It draws the pictures of Grafana's notifications.
         self._start_delivery()
-        self._inbox = running.enter_context(Inbox())
+        self._inbox = self._running.enter_context(Inbox())
         server = start_grafana(self._grafana, self._folder, self._config, url, self._inbox.url)
-        running.callback(server.stop)
+        self._running.callback(server.stop)
         self._say(f"the wall: {wall(url)}\nall boards: {url} (to change something: admin / admin)")
 
     # -- live --------------------------------------------------------------------------------------

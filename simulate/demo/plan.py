@@ -203,10 +203,9 @@ def night_zone(now: datetime, hours: OffHours) -> str:
     return min(_ZONES, key=distance)
 
 
-def live_start(now: datetime, window: int, lead: int = 0) -> int:
+def live_start(now: datetime, lead: int = 0) -> int:
     """Return the first moment at least `lead` seconds after `now` at which a live phase may begin, epoch seconds."""
-    step = max(window, _LIVE_TIMEOUT)
-    return -(-(int(now.timestamp()) + lead + 1) // step) * step
+    return -(-(int(now.timestamp()) + lead + 1) // _LIVE_TIMEOUT) * _LIVE_TIMEOUT
 
 
 def demo_cluster(base: Cluster, *, start: int, places: Places, history_days: int = HISTORY_DAYS) -> str:

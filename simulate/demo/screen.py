@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -99,11 +99,6 @@ def alert_line(firing: Firing) -> str:
         f"{firing.alert.severity:8} {firing.alert.rule}: {facts['source']} -> {facts['destination']}, "
         f"{facts['protocol']}, {facts['bytes']}, {facts['duration']}"
     )
-
-
-def console() -> Console:
-    """Return the terminal that the demo writes to."""
-    return Console()
 
 
 def _middle(reading: Reading) -> RenderableType:

@@ -65,10 +65,6 @@ class Layout:
     dp_rank: Ints
     stage: Ints
 
-    def name(self, host: int) -> str:
-        """Return a host's name."""
-        return host_name(host)
-
 
 def host_name(number: int) -> str:
     """Return the name of a host of a played trace."""

@@ -12,9 +12,11 @@ PACKET = {UDP: 4096 + 58, TCP: 9000}
 """IP bytes of a full packet: RoCEv2 at an MTU of 4,096 with its headers, TCP in jumbo frames."""
 
 _ACK, _ACK_EVERY = 64, 2
+_JITTER = 0.005
+"""Seconds until an agent sends its sample, at most."""
 
 
-def sflow(played: Played, rate: int, seed: int, proto: int = UDP, jitter: float = 0.005) -> pl.DataFrame:
+def sflow(played: Played, rate: int, seed: int, proto: int = UDP) -> pl.DataFrame:
     """Return packet samples, in order: time, src, dst (hosts), src_rail, dst_rail, bytes (scaled by the rate).
 
     Args:
@@ -22,7 +24,6 @@ def sflow(played: Played, rate: int, seed: int, proto: int = UDP, jitter: float 
         rate: one packet in so many.
         seed: of the sampling.
         proto: UDP, of RoCEv2, or TCP.
-        jitter: seconds until an agent sends its sample, at most.
     """
     if rate < 1:
         raise UserError(f"a rate of {rate}: expected one packet in 1 or more", "such as 4096")
@@ -36,7 +37,7 @@ def sflow(played: Played, rate: int, seed: int, proto: int = UDP, jitter: float 
         drawn = rng.poisson(packets / _ACK_EVERY / rate)
         found.append(_drawn(acks.select(moved.columns), drawn, _ACK * rate, rng, start, end))
     samples = pl.concat(found)
-    times = samples.get_column("time").to_numpy() + rng.random(samples.height) * jitter
+    times = samples.get_column("time").to_numpy() + rng.random(samples.height) * _JITTER
     return named(samples.with_columns(time=times).filter(pl.col("time") < played.end).sort("time"))
 
 

@@ -13,6 +13,9 @@ from simulate.packets.flows import Ints
 _CLIENTS = 40
 """Addresses of clients, inside a group of users and in the internet, each."""
 
+_FIRST = 10
+"""Place in its prefix of the first of them."""
+
 _PARTNERS = 3
 """Approved destinations in use, of each address family."""
 
@@ -75,12 +78,12 @@ class Cast:
         self._family = 4 if has_v4 or not cluster.nodes else 6
         self._roles = {group.id: group.role for group in cluster.groups}
         outside = cluster.groups_with(Role.APPROVED_EXTERNAL)
-        partners = [a for group in outside for a in _hosts(cluster, group, _PARTNERS, 10)]
+        partners = [a for group in outside for a in _hosts(cluster, group, _PARTNERS)]
         users = [
             a
             for group in cluster.groups_with(Role.CUSTOM)
             if any(cluster.is_allowed(group.id, inference.id) for inference in cluster.groups_with(Role.INFERENCE))
-            for a in _hosts(cluster, group, _CLIENTS, 10)
+            for a in _hosts(cluster, group, _CLIENTS)
         ]
         internet = [address for address in _internet(cluster.groups) if address.version == self._family]
         if len(internet) < 2 * _CLIENTS:
@@ -162,11 +165,11 @@ def _preferred(node: Node, plane: Plane) -> NodeAddress:
     return next((entry for entry in node.addresses if entry.plane is plane), node.addresses[0])
 
 
-def _hosts(cluster: Cluster, group: Group, count: int, first: int) -> list[Address]:
+def _hosts(cluster: Cluster, group: Group, count: int) -> list[Address]:
     """Return up to `count` addresses of a group in each of its prefixes that really belong to it."""
     found = []
     for prefix in group.prefixes:
-        offset = min(first, prefix.num_addresses // 2)
+        offset = min(_FIRST, prefix.num_addresses // 2)
         candidates = (prefix[offset + i] for i in range(min(count, prefix.num_addresses - offset)))
         found += [address for address in candidates if group_of(cluster.groups, address) == group.id]
     return found

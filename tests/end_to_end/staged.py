@@ -83,7 +83,7 @@ def stage(
         state=tmp_path / "state",
     )
     places.spool.mkdir()
-    start = live_start(datetime.fromtimestamp(time.time() + begins_in, UTC), 10)
+    start = live_start(datetime.fromtimestamp(time.time() + begins_in, UTC))
     text = demo_cluster(load_cluster(REPOSITORY / "cluster.yaml"), start=start, places=places, history_days=0)
     document = yaml.safe_load(text)
     document["store"] |= {"database": database} | (store or {})

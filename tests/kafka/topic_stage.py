@@ -359,7 +359,7 @@ def stage(
         bridge: more of section ``bridge``.
     """
     places = Places(store_url, free_port(), free_port(), free_port(), tmp_path / "spool", tmp_path / "state")
-    start = live_start(datetime.fromtimestamp(time.time() + begins_in, UTC), 10)
+    start = live_start(datetime.fromtimestamp(time.time() + begins_in, UTC))
     text = demo_cluster(load_cluster(REPOSITORY / "cluster.yaml"), start=start, places=places, history_days=0)
     document = yaml.safe_load(text)
     document["store"] |= {"database": database}

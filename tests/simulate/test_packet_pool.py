@@ -37,7 +37,7 @@ def test_nfacctd_prints_what_was_sent(pool: PacketPool, tmp_path: Path) -> None:
     began = time.time()
     with (
         Collector(cluster, tmp_path / "run", spool=spool),
-        PacketSender(pool, "127.0.0.1", cluster.collector.netflow_port) as sender,
+        PacketSender(pool, cluster.collector.netflow_port) as sender,
     ):
         sender.greet()
         sender.run(4000, 2.0)
@@ -92,7 +92,7 @@ def test_sums_follow_the_datagrams(pool: PacketPool) -> None:
 def test_the_rate_is_kept(pool: PacketPool) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as deaf:
         deaf.bind(("127.0.0.1", 0))
-        with PacketSender(pool, "127.0.0.1", deaf.getsockname()[1]) as sender:
+        with PacketSender(pool, deaf.getsockname()[1]) as sender:
             took = sender.run(20_000, 0.5)
             assert pool.sums(sender.sent).records == pytest.approx(20_000 * took, rel=0.3)
 
@@ -102,6 +102,6 @@ def test_a_collector_that_is_away_is_sent_to_all_the_same(pool: PacketPool) -> N
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
-    with PacketSender(pool, "127.0.0.1", port) as sender:
+    with PacketSender(pool, port) as sender:
         sender.run(20_000, 0.3)
         assert sender.sent > 10

@@ -35,11 +35,11 @@ def base() -> Cluster:
 
 @pytest.fixture(scope="module")
 def demo(base: Cluster) -> Cluster:
-    return parse_cluster(demo_cluster(base, start=live_start(NOW, 10), places=PLACES))
+    return parse_cluster(demo_cluster(base, start=live_start(NOW), places=PLACES))
 
 
 def stage_of(cluster: Cluster, runs: int = 4, start: int | None = None) -> tuple[Stage, int]:
-    start = live_start(NOW, 10) if start is None else start
+    start = live_start(NOW) if start is None else start
     cast = Cast(cluster)
     earlier = tuple(
         Run(f"r{n}", tuple(cast.training), start - (n + 2) * 40_000, start - (n + 2) * 40_000 + 3600)
@@ -110,7 +110,7 @@ def _zone(name: str):  # noqa: ANN202
 
 def test_the_demo_is_consistent(base: Cluster, demo: Cluster) -> None:
     """Job windows, history and incidents fit each other; nothing else of the cluster changed."""
-    start = live_start(NOW, 10)
+    start = live_start(NOW)
     play = demo_scenario(demo, start=start, seconds=120)
     assert start % 10 == 0
     assert play.live.end - play.live.start == 120
@@ -153,9 +153,7 @@ def test_a_demo_of_a_cluster_in_earnest_leaves_it_alone(base: Cluster, logs: Pat
     ours = parse_cluster(f"cluster: ours\ngroups: {{gpus: {{role: training, prefixes: [10.0.0.0/8]}}}}\n{IN_EARNEST}")
     sections = {one: getattr(ours, one) for one in ("store", "collector", "bridge", "archive", "kafka", "cloud")}
     places = replace(PLACES, logs=logs)
-    text = demo_cluster(
-        replace(base, **sections, job_sources=ours.job_sources), start=live_start(NOW, 10), places=places
-    )
+    text = demo_cluster(replace(base, **sections, job_sources=ours.job_sources), start=live_start(NOW), places=places)
     theirs = "influx.example|api: v2|TOKEN|172.31.9.0|/srv/|s3://|kafka-1|type: slurm|lease: true"
     assert [one for one in theirs.split("|") if one in text] == []
     assert parse_cluster(text).cloud.folder == (None if logs is None else str(logs))
@@ -163,7 +161,7 @@ def test_a_demo_of_a_cluster_in_earnest_leaves_it_alone(base: Cluster, logs: Pat
 
 def test_the_past_is_over_before_rules_look(demo: Cluster) -> None:
     """What went wrong before owes no alert, meets nobody whom the live phase meets, and each kind is there."""
-    start = live_start(NOW, 10)
+    start = live_start(NOW)
     play = demo_scenario(demo, start=start + 40, seconds=120, history_end=start)
     assert play.history is not None
     assert play.recent is not None
@@ -183,7 +181,7 @@ def test_the_past_is_over_before_rules_look(demo: Cluster) -> None:
 @pytest.mark.long_form
 def test_history_meets_approved_partners_only(demo: Cluster) -> None:
     """Model storage meets every partner in business hours, training nobody, and all nodes have runs."""
-    start = live_start(NOW, 10)
+    start = live_start(NOW)
     whole = demo_scenario(demo, start=start, seconds=120)
     staged = next(incident for incident in whole.incidents if incident.kind is IncidentKind.APPROVED_TRANSFER)
     play = replace(whole, incidents=(staged,))
