@@ -58,9 +58,6 @@ class _FieldValue(Kind[float | str]):
             raise Bad
         return value.data
 
-    def write(self, value: float | str) -> object:
-        return value
-
 
 @dataclass(frozen=True)
 class _Times(Kind[tuple[int, int]]):

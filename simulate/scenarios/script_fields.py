@@ -49,10 +49,6 @@ class Part(Kind[dict[str, Any]]):
         plain = _plain(value, iter(range(_MOST_VALUES)), 0)
         return plain if isinstance(plain, dict) else {}
 
-    def write(self, value: dict[str, Any]) -> object:
-        """Return it as it is."""
-        return value
-
 
 def _plain(value: Value, left: Iterator[int], depth: int) -> Any:  # noqa: ANN401 - what YAML holds
     """Return a value as plain data. Aliases are spelt out: a few lines could be as deep, or as much, as one likes.
