@@ -24,7 +24,7 @@ from analysis.jobs.job_windows import ClusterFileJobs, active_at
 from analysis.standings import FOLDER, Standings
 from analysis.state import State
 from app.log import Log
-from bench.costs.processes import line, tell_machine, timed
+from bench.costs.processes import line, processor_seconds, tell_machine, timed
 from bench.live_rates import numbers
 from bench.load.fill import fill, series
 from cluster.load import load_cluster
@@ -116,9 +116,9 @@ def _measure(nodes: int, hours: float, ticks: int, jobs: int) -> None:
             if jobs > 1:
                 line(step="tick_many", nodes=nodes, jobs=jobs, **_live(server, cluster, now, ticks, _fill))
                 return
-            used = _cpu_seconds(server)
+            used = processor_seconds(server.pid or 0)
             again = timed([*command("analyze", config), *span])
-            busy = round(_cpu_seconds(server) - used, 1)
+            busy = round(processor_seconds(server.pid or 0) - used, 1)
             line(step="rerun", nodes=nodes, hours=hours, cores=os.cpu_count(), **again, store_cpu_seconds=busy)
             line(step="tick", nodes=nodes, **_live(server, cluster, now, ticks, _fill))
 
@@ -172,15 +172,9 @@ def _trained(cluster: Cluster) -> list[str]:
     return [node.name for node in cluster.nodes if node.group in training]
 
 
-def _cpu_seconds(server: LocalInfluxDB) -> float:
-    """Return the CPU seconds that the server has used: on a machine with other work they say more than the clock."""
-    words = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def _clocks(server: LocalInfluxDB) -> tuple[float, float, float]:
     """Return seconds: by the clock, of this process' processor time, of the server's."""
-    return time.monotonic(), time.process_time(), _cpu_seconds(server)
+    return time.monotonic(), time.process_time(), processor_seconds(server.pid or 0)
 
 
 def _live(server: LocalInfluxDB, cluster: Cluster, now: int, ticks: int, write: Write) -> dict[str, float]:
