@@ -11,20 +11,7 @@ from typing import Any, TypeAlias
 
 from app.errors import StoreError
 from cluster.model import Cluster, EventKind, EventSeverity
-from delivery.event import (
-    Document,
-    Event,
-    JobFacts,
-    Party,
-    State,
-    Threat,
-    Traffic,
-    at,
-    epoch,
-    event_id,
-    feeds_in,
-    iso,
-)
+from delivery.event import Document, Event, JobFacts, Party, State, Threat, Traffic, at, epoch, event_id, feeds_in, iso
 from delivery.parties import Parties, with_sighting
 from operations.sightings import Sighting, Sightings
 from rules import runbook

@@ -13,20 +13,7 @@ from dashboards.panels import Built, Cell, Column, Face, Limit, TableOrder
 from dashboards.parts import transport
 from store import schema
 from store.influxql import Column as Value
-from store.influxql import (
-    Query,
-    Select,
-    Unit,
-    added,
-    chosen,
-    compare,
-    count,
-    highest,
-    newest,
-    scaled,
-    top_rows,
-    total,
-)
+from store.influxql import Query, Select, Unit, added, chosen, compare, count, highest, newest, scaled, top_rows, total
 from store.schema import CoverageState
 
 BOARD = "coverage"

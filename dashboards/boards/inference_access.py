@@ -10,19 +10,7 @@ from dashboards.palette import QUIET, group_titles
 from dashboards.panels import Built, Cell, Face, Limit, TableOrder
 from dashboards.parts.names_share import names_share
 from store import schema
-from store.influxql import (
-    Select,
-    Unit,
-    chosen,
-    compare,
-    count,
-    is_in,
-    lowest,
-    moment,
-    not_in,
-    top_rows,
-    total,
-)
+from store.influxql import Select, Unit, chosen, compare, count, is_in, lowest, moment, not_in, top_rows, total
 
 BOARD = "inference_access"
 

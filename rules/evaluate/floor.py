@@ -15,13 +15,7 @@ from enum import StrEnum
 import numpy as np
 import polars as pl
 
-from analysis.detectors.egress.exfiltration_study import (
-    ExfiltrationStudy,
-    learnt,
-    sampling_before,
-    summed,
-    watched,
-)
+from analysis.detectors.egress.exfiltration_study import ExfiltrationStudy, learnt, sampling_before, summed, watched
 from analysis.detectors.egress.history import BIN, BYTES, CONVERSATION, DAY, HOUR, LABELS, MONTH, EgressHistory
 from analysis.detectors.egress.ledger import LedgerStudy
 from analysis.detectors.study import Span

@@ -15,17 +15,7 @@ from app.units import parse_duration
 from cluster.document import Parser
 from dashboards.registry import PanelRef
 from rules.grafana.read_query import select_of
-from rules.rule import (
-    CONDITION,
-    Comparison,
-    ErrorPolicy,
-    Measure,
-    NoDataPolicy,
-    Reducer,
-    Rule,
-    Severity,
-    Threshold,
-)
+from rules.rule import CONDITION, Comparison, ErrorPolicy, Measure, NoDataPolicy, Reducer, Rule, Severity, Threshold
 from store.influxql import Query, Shape, Unit
 
 _LETTER = re.compile(r"\$values\.([A-Z])\b")
