@@ -11,7 +11,7 @@ from dashboards.board import Page
 from dashboards.links import clicked, row, to_alerts, to_board
 from dashboards.palette import CHECKPOINT_COLOURS, DIM, LOOK, PHASE_COLOURS, QUIET
 from dashboards.panels import Built, Cell, Face, Json, Limit, TableOrder
-from dashboards.parts import transport
+from dashboards.parts import ends, transport
 from dashboards.parts.annotations import cohort_events, job_events, job_failures, marks
 from store import schema
 from store.influxql import (
@@ -512,10 +512,7 @@ def _endpoint_nodes(cluster: Cluster) -> Built:
         [top_sums(cluster, inner)],
         [
             panels.Column(schema.ENDPOINT, "Endpoint", width=150),
-            panels.Column(
-                schema.NODE, "Node", width=150,
-                links=(to_board("explore", "Explore this node", node=row(schema.NODE)),),
-            ),
+            ends.node(schema.NODE, "Node", 150),
             panels.Column(schema.GROUP, "Group", "", Cell.TEXT, (panels.group_words(cluster),), width=170),
             panels.Column(schema.WRITE_BYTES.name, "Written", Unit.BYTES, Cell.BAR),
             panels.Column(schema.READ_BYTES.name, "Read", Unit.BYTES, Cell.BAR),

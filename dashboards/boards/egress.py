@@ -5,9 +5,10 @@ from cluster.model import UNLISTED, Cluster
 from dashboards import panels, questions
 from dashboards import variables as var
 from dashboards.board import Page
-from dashboards.links import CELL, Link, clicked, row, to_board
+from dashboards.links import Link, clicked, to_board
 from dashboards.palette import QUIET
 from dashboards.panels import Built, Cell, Face, Limit, TableOrder
+from dashboards.parts import ends
 from store import schema
 from store.influxql import (
     Query,
@@ -211,18 +212,8 @@ def _sensitive_over_time(cluster: Cluster) -> Built:
 
 
 def _conversation_columns(cluster: Cluster, *, groups: bool = True) -> list[panels.Column]:
-    words = (panels.group_words(cluster),)
     columns = [
-        panels.Column(schema.SRC, "Source", links=(to_board("explore", "Explore this node", node=row(schema.SRC)),)),
-        panels.Column(
-            schema.SRC_GROUP, "Source group", mappings=words,
-            links=(to_board("egress", "Only this group", keep=(var.DESTINATION,), src=CELL),),
-        ),
-        panels.Column(schema.DST, "Destination"),
-        panels.Column(
-            schema.DST_GROUP, "Destination group", mappings=words,
-            links=(to_board("egress", "Only this group", keep=(var.SOURCE,), dst=CELL),),
-        ),
+        *ends.both(cluster, BOARD),
         panels.Column(schema.PROTO, "Protocol", width=90),
         panels.Column(schema.SERVICE, "Service", width=110),
     ]  # fmt: skip

@@ -5,9 +5,10 @@ from cluster.model import Cluster, Role
 from dashboards import panels, questions
 from dashboards import variables as var
 from dashboards.board import Page
-from dashboards.links import CELL, Link, clicked, row, to_board
+from dashboards.links import Link, clicked, to_board
 from dashboards.palette import ACT, DIM, QUIET
 from dashboards.panels import Built, Cell, Face, Limit, TableOrder
+from dashboards.parts import ends
 from dashboards.parts.names_share import names_share
 from dashboards.parts.spread import node_spread, spread_overrides
 from store import schema
@@ -213,16 +214,10 @@ def _requests(cluster: Cluster) -> Built:
 
 
 def _columns(cluster: Cluster) -> list[panels.Column]:
-    words = (panels.group_words(cluster),)
     return [
         panels.Column(schema.SRC, "Client"),
-        panels.Column(
-            schema.SRC_GROUP, "Client group", mappings=words, width=170,
-            links=(to_board("inference", "Only this group", keep=(var.DESTINATION,), src=CELL),),
-        ),
-        panels.Column(
-            schema.DST, "Inference node", links=(to_board("explore", "Explore this node", node=row(schema.DST)),)
-        ),
+        ends.source_group(cluster, BOARD, "Client group", 170),
+        ends.node(schema.DST, "Inference node"),
         panels.Column(schema.PROTO, "Protocol", width=70),
         panels.Column(schema.SERVICE, "Service", width=80),
         *panels.place_columns(),

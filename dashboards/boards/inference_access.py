@@ -5,9 +5,10 @@ from cluster.model import AccessEntry, Cluster, Role
 from dashboards import panels, questions
 from dashboards import variables as var
 from dashboards.board import Page
-from dashboards.links import CELL, Link, clicked, row, to_board
+from dashboards.links import Link, clicked, to_board
 from dashboards.palette import QUIET, group_titles
 from dashboards.panels import Built, Cell, Face, Limit, TableOrder
+from dashboards.parts import ends
 from dashboards.parts.names_share import names_share
 from store import schema
 from store.influxql import Select, Unit, chosen, compare, count, is_in, lowest, moment, not_in, top_rows, total
@@ -190,10 +191,7 @@ def _columns(cluster: Cluster) -> list[panels.Column]:
     return [
         panels.Column(schema.USER, "User"),
         panels.Column(schema.SRC, "Address or node"),
-        panels.Column(
-            schema.SRC_GROUP, "Group", mappings=words,
-            links=(to_board(BOARD, "Only this group", keep=(var.DESTINATION,), src=CELL),),
-        ),
+        ends.source_group(cluster, BOARD, "Group"),
         panels.Column(schema.COUNTRY, "Country", width=90),
         panels.Column(schema.NETWORK, "Network"),
         panels.Column(schema.DST_GROUP, "Asked", mappings=words),
@@ -203,10 +201,8 @@ def _columns(cluster: Cluster) -> list[panels.Column]:
 
 def _columns_to_a_node(cluster: Cluster) -> list[panels.Column]:
     """Return the columns of a client that asked one node."""
-    node = panels.Column(
-        schema.DST, "Inference node", links=(to_board("explore", "Explore this node", node=row(schema.DST)),)
-    )
-    return [*(one for one in _columns(cluster) if one.name != schema.DST_GROUP), node]
+    columns = (one for one in _columns(cluster) if one.name != schema.DST_GROUP)
+    return [*columns, ends.node(schema.DST, "Inference node")]
 
 
 def _volume() -> list[panels.Column]:

@@ -5,9 +5,10 @@ from cluster.model import UNLISTED, Cluster
 from dashboards import panels, questions
 from dashboards import variables as var
 from dashboards.board import Page
-from dashboards.links import CELL, Link, row, to_board
+from dashboards.links import Link, to_board
 from dashboards.palette import QUIET
 from dashboards.panels import Built, Cell, Face, Limit, TableOrder
+from dashboards.parts import ends
 from store import schema
 from store.influxql import (
     Condition,
@@ -153,7 +154,6 @@ def _pairs(cluster: Cluster) -> Built:
         schema.ACTIVE_HOURS, schema.ARTEFACT, schema.ARTEFACT_SHARE,
     )  # fmt: skip
     inner = _ledger().take(*(newest(field) for field in fields)).by(*schema.LEDGER.tags)
-    words = (panels.group_words(cluster),)
     limits = cluster.thresholds
     return panels.table(
         cluster,
@@ -166,18 +166,7 @@ def _pairs(cluster: Cluster) -> Built:
         ),
         [top_rows(inner)],
         [
-            panels.Column(
-                schema.SRC, "Source", links=(to_board("explore", "Explore this node", node=row(schema.SRC)),)
-            ),
-            panels.Column(
-                schema.SRC_GROUP, "Source group", mappings=words,
-                links=(to_board("ledger", "Only this group", keep=(var.DESTINATION,), src=CELL),),
-            ),
-            panels.Column(schema.DST, "Destination"),
-            panels.Column(
-                schema.DST_GROUP, "Destination group", mappings=words,
-                links=(to_board("ledger", "Only this group", keep=(var.SOURCE,), dst=CELL),),
-            ),
+            *ends.both(cluster, BOARD),
             *panels.place_columns(),
             panels.Column(schema.BYTES_1H.name, "1 h", Unit.BYTES, width=100),
             panels.Column(schema.BYTES_24H.name, "24 h", Unit.BYTES, width=100),

@@ -5,9 +5,10 @@ from cluster.model import Cluster, Plane, Role
 from dashboards import panels, questions
 from dashboards import variables as var
 from dashboards.board import Page
-from dashboards.links import Link, clicked, row, to_board
+from dashboards.links import Link, clicked, to_board
 from dashboards.palette import group_titles
 from dashboards.panels import Built, Cell, Face, TableOrder
+from dashboards.parts import ends
 from dashboards.parts.breaches import breach_table, breach_tile, links, of_kind
 from dashboards.parts.spread import node_spread, spread_overrides
 from store import schema
@@ -189,9 +190,7 @@ def _users(cluster: Cluster) -> Built:
         [top_rows(opened)],
         [
             panels.Column(schema.USER, "User"),
-            panels.Column(
-                schema.SRC, "Source", links=(to_board("explore", "Explore this node", node=row(schema.SRC)),)
-            ),
+            ends.node(schema.SRC, "Source"),
             panels.Column(schema.SRC_GROUP, "Source group", mappings=words),
             panels.Column(schema.DST_GROUP, "Destination group", mappings=words),
             panels.Column(schema.SERVICE, "Service", width=120),

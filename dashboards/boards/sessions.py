@@ -4,9 +4,10 @@ from cluster.model import Cluster, Role
 from dashboards import panels
 from dashboards import variables as var
 from dashboards.board import Page
-from dashboards.links import Link, clicked, row, to_board
+from dashboards.links import Link, clicked, to_board
 from dashboards.palette import QUIET, group_titles
 from dashboards.panels import Built, Cell, Face, TableOrder
+from dashboards.parts import ends
 from store import schema
 from store.influxql import (
     Column,
@@ -176,7 +177,7 @@ def _by_user(cluster: Cluster) -> Built:
             x=14, y=5, w=10, h=9, links=_links(),
         ),
         [top_rows(_ledger().take(_BEGUN, _OPEN).by(schema.USER, schema.SRC))],
-        [panels.Column(schema.USER, "User"), _source(), *_volumes((_BEGUN, _OPEN))],
+        [panels.Column(schema.USER, "User"), ends.node(schema.SRC, "Source"), *_volumes((_BEGUN, _OPEN))],
         order=TableOrder(_BEGUN.name),
     )  # fmt: skip
 
@@ -229,17 +230,13 @@ def _parties(cluster: Cluster) -> list[panels.Column]:
     words = (panels.group_words(cluster),)
     return [
         panels.Column(schema.USER, "User"),
-        _source(),
+        ends.node(schema.SRC, "Source"),
         panels.Column(schema.SRC_GROUP, "Source group", mappings=words),
         panels.Column(schema.COUNTRY, "Country", width=90),
-        panels.Column(schema.DST, "Target", links=(to_board("explore", "Explore this node", node=row(schema.DST)),)),
+        ends.node(schema.DST, "Target"),
         panels.Column(schema.DST_GROUP, "Target group", mappings=words),
         panels.Column(schema.SERVICE, "Service", width=110),
     ]
-
-
-def _source() -> panels.Column:
-    return panels.Column(schema.SRC, "Source", links=(to_board("explore", "Explore this node", node=row(schema.SRC)),))
 
 
 def _volumes(columns: tuple[Column, ...]) -> list[panels.Column]:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from cluster.model import Cluster
 from dashboards import panels
 from dashboards import variables as var
-from dashboards.links import CELL, Link, row, to_board
+from dashboards.links import Link, to_board
 from dashboards.palette import QUIET
 from dashboards.panels import Built, Cell, Face, Limit, TableOrder
+from dashboards.parts import ends
 from store import schema
 from store.influxql import Condition, Query, Select, Unit, chosen, compare, highest, is_in, top_rows, total
 from store.schema import Breach
@@ -102,7 +103,6 @@ def breach_table(cluster: Cluster, face: Face, *conditions: Condition, kinds: bo
         .where(compare(schema.BYTES, ">", 0))
         .by(*schema.BREACH.tags)
     )
-    words = (panels.group_words(cluster),)
     kind = panels.Column(
         schema.KIND,
         "What",
@@ -115,18 +115,7 @@ def breach_table(cluster: Cluster, face: Face, *conditions: Condition, kinds: bo
         [top_rows(inner)],
         [
             *([kind] if kinds else []),
-            panels.Column(
-                schema.SRC, "Source", links=(to_board("explore", "Explore this node", node=row(schema.SRC)),)
-            ),
-            panels.Column(
-                schema.SRC_GROUP, "Source group", mappings=words,
-                links=(to_board("segmentation", "Only this group", keep=(var.DESTINATION,), src=CELL),),
-            ),
-            panels.Column(schema.DST, "Destination"),
-            panels.Column(
-                schema.DST_GROUP, "Destination group", mappings=words,
-                links=(to_board("segmentation", "Only this group", keep=(var.SOURCE,), dst=CELL),),
-            ),
+            *ends.both(cluster, "segmentation"),
             panels.Column(schema.PROTO, "Protocol", width=80),
             panels.Column(schema.SERVICE, "Service", width=110),
             panels.Column(schema.BYTES.name, "Bytes, both ways", Unit.BYTES, Cell.BAR),

@@ -8,6 +8,7 @@ from dashboards import variables as var
 from dashboards.links import Link, clicked, row, to_alerts, to_board
 from dashboards.palette import DIM
 from dashboards.panels import Built, Cell, Face, TableOrder
+from dashboards.parts import ends
 from store import schema
 from store.influxql import Query, Select, Unit, chosen, highest, newest
 from store.schema import Field, Measurement
@@ -129,9 +130,7 @@ def _roles(cluster: Cluster) -> Built:
         ),
         [query.per_series("Role of a node.").as_table()],
         [
-            panels.Column(
-                schema.NODE, "Node", links=(to_board("explore", "Explore this node", node=row(schema.NODE)),)
-            ),
+            ends.node(schema.NODE, "Node"),
             panels.Column(schema.ROLE_STAGE.name, "Stage", Unit.COUNT, width=80),
             panels.Column(schema.ROLE_PIPELINE.name, "Pipeline of"),
             panels.Column(schema.ROLE_RING.name, "Ring of"),
