@@ -8,7 +8,7 @@ from cluster.model import Cluster, Plane
 from dashboards.palette import group_titles
 from dashboards.panels import source
 from store import schema
-from store.influxql import tag_values
+from store.influxql import Condition, chosen, tag_values
 
 SOURCE = "src"
 DESTINATION = "dst"
@@ -33,6 +33,11 @@ SMALLEST = "-1"
 
 _EVERYTHING = ".*"
 _EACH_TIME, _HIDDEN = 2, 2
+
+
+def chosen_groups() -> tuple[Condition, Condition]:
+    """Return the conditions that source and destination are of the groups that a board shows."""
+    return chosen(schema.SRC_GROUP, SOURCE), chosen(schema.DST_GROUP, DESTINATION)
 
 
 def fill_in(name: str) -> str:

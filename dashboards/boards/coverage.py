@@ -13,7 +13,7 @@ from dashboards.panels import Built, Cell, Column, Face, Limit, TableOrder
 from dashboards.parts import transport
 from store import schema
 from store.influxql import Column as Value
-from store.influxql import Query, Select, Unit, added, chosen, compare, count, highest, newest, scaled, top_rows, total
+from store.influxql import Query, Select, Unit, added, compare, count, highest, newest, scaled, top_rows, total
 from store.schema import CoverageState
 
 BOARD = "coverage"
@@ -115,9 +115,8 @@ def _pairs(cluster: Cluster) -> Built:
         schema.COVERAGE_STATE, schema.DECLARED, schema.COVERED_BYTES, schema.ROCE_BYTES, schema.UNCOUNTED_BYTES,
         schema.COUNTER_SHARE,
     )  # fmt: skip
-    select = _verdicts().take(*(newest(field) for field in fields)).where(
-        chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION)
-    ).by(schema.SRC_GROUP, schema.DST_GROUP)  # fmt: skip
+    told = _verdicts().take(*map(newest, fields))
+    select = told.where(*var.chosen_groups()).by(schema.SRC_GROUP, schema.DST_GROUP)
     words = (panels.group_words(cluster),)
     declared = panels.words({number: (word, "") for number, word in schema.DECLARED_WORDS.items()})
     explore = to_board("explore", "Explore what it sends", src=CELL)
@@ -177,7 +176,7 @@ def _over_time(cluster: Cluster) -> Built:
     query = (
         _verdicts()
         .take(highest(schema.COVERAGE_STATE))
-        .where(chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION))
+        .where(*var.chosen_groups())
         .by(schema.SRC_GROUP, schema.DST_GROUP)
     )
     alias = f"$tag_{schema.SRC_GROUP} → $tag_{schema.DST_GROUP}"
@@ -355,9 +354,8 @@ def _floor(cluster: Cluster) -> Built:
 
 def _counting(cluster: Cluster) -> Built:
     tags = (schema.SRC_GROUP, schema.DST_GROUP, schema.EXPORTER, schema.COUNTED_BY, schema.REASON)
-    inner = Select(schema.COUNTING, schema.MINUTE).take(total(schema.COUNTING_BYTES)).where(
-        chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION)
-    ).by(*tags)  # fmt: skip
+    counted = Select(schema.COUNTING, schema.MINUTE).take(total(schema.COUNTING_BYTES))
+    inner = counted.where(*var.chosen_groups()).by(*tags)
     words = (panels.group_words(cluster),)
     because = panels.words({reason.value: (reason.value.replace("_", " "), "") for reason in schema.Because})
     return panels.table(

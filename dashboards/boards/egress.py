@@ -165,8 +165,7 @@ def _contact_count(cluster: Cluster) -> Query:
 def _egress(cluster: Cluster) -> Select:
     return Select(schema.EGRESS, schema.MINUTE).where(
         not_in(schema.SRC_GROUP, cluster.outside_ids()),
-        chosen(schema.SRC_GROUP, var.SOURCE),
-        chosen(schema.DST_GROUP, var.DESTINATION),
+        *var.chosen_groups(),
     )
 
 
@@ -252,8 +251,7 @@ def _contacts(cluster: Cluster) -> Built:
         Select(schema.CONTACT, schema.RAW)
         .take(first, total(schema.BYTES), total(schema.DURATION))
         .where(
-            chosen(schema.SRC_GROUP, var.SOURCE),
-            chosen(schema.DST_GROUP, var.DESTINATION),
+            *var.chosen_groups(),
             compare(schema.CONTACT_NEW, "=", 1),
         )
         .by(*questions.LISTED)
@@ -313,7 +311,7 @@ def violation_table(cluster: Cluster, name: str, *, x: int, y: int, w: int, h: i
     inner = (
         Select(schema.VIOLATION, schema.MINUTE)
         .take(total(schema.BYTES), total(schema.FLOWS))
-        .where(questions.NOT_ALLOWED, chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION))
+        .where(questions.NOT_ALLOWED, *var.chosen_groups())
         .by(*schema.CONVERSATION)
     )
     return panels.table(

@@ -190,8 +190,7 @@ def _chosen_over_time(cluster: Cluster) -> Built:
 
 def _traffic() -> Select:
     return Select(schema.TRAFFIC, schema.MINUTE).where(
-        chosen(schema.SRC_GROUP, var.SOURCE),
-        chosen(schema.DST_GROUP, var.DESTINATION),
+        *var.chosen_groups(),
         chosen(schema.PLANE, var.PLANE),
         chosen(schema.SERVICE, var.SERVICE),
     )

@@ -11,7 +11,7 @@ from dashboards.panels import Built, Cell, Column, Face, TableOrder
 from dashboards.parts import transport
 from dashboards.parts.matrix import listed_groups, matrix_panel
 from store import schema
-from store.influxql import Select, Unit, bit_rate, chosen, total
+from store.influxql import Select, Unit, bit_rate, total
 
 BOARD = "group_matrix"
 
@@ -55,7 +55,7 @@ def _volumes(cluster: Cluster) -> Built:
     query = (
         Select(schema.TRAFFIC, schema.MINUTE)
         .take(total(schema.BYTES))
-        .where(chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION))
+        .where(*var.chosen_groups())
         .by(schema.SRC_GROUP, schema.DST_GROUP)
     )
     corner = f"{schema.SRC_GROUP}\\{schema.DST_GROUP}"
@@ -89,7 +89,7 @@ def _over_time(cluster: Cluster) -> Built:
     query = (
         Select(schema.VIOLATION, schema.MINUTE)
         .take(bit_rate(schema.BYTES))
-        .where(questions.NOT_ALLOWED, chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION))
+        .where(questions.NOT_ALLOWED, *var.chosen_groups())
         .by(schema.SRC_GROUP)
     )
     return panels.time_series(

@@ -190,9 +190,7 @@ def _load(cluster: Cluster) -> Built:
 
 
 def _asked(retention: str) -> Select:
-    return Select(schema.INFERENCE, retention).where(
-        chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION)
-    )
+    return Select(schema.INFERENCE, retention).where(*var.chosen_groups())
 
 
 def _requests(cluster: Cluster) -> Built:

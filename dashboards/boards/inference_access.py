@@ -11,7 +11,7 @@ from dashboards.panels import Built, Cell, Face, Limit, TableOrder
 from dashboards.parts import ends
 from dashboards.parts.names_share import names_share
 from store import schema
-from store.influxql import Select, Unit, chosen, compare, count, is_in, lowest, moment, not_in, top_rows, total
+from store.influxql import Select, Unit, compare, count, is_in, lowest, moment, not_in, top_rows, total
 
 BOARD = "inference_access"
 
@@ -55,7 +55,7 @@ def _accessed(cluster: Cluster) -> Select:
 
 
 def _picked(cluster: Cluster) -> Select:
-    return _accessed(cluster).where(chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION))
+    return _accessed(cluster).where(*var.chosen_groups())
 
 
 def _tiles(cluster: Cluster) -> list[Built]:
@@ -217,7 +217,7 @@ def _denied(cluster: Cluster) -> Built:
         Select(schema.ACCESS_BREACH, schema.ACCESS_BREACH.kept)
         .take(total(schema.BYTES), total(schema.FLOWS))
         .where(
-            chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION),
+            *var.chosen_groups(),
             compare(schema.BYTES, ">", 0),
         )
         .by(schema.KIND, schema.USER, schema.SRC, schema.SRC_GROUP, schema.COUNTRY, schema.NETWORK, schema.DST,
@@ -266,7 +266,7 @@ def _countries(cluster: Cluster) -> Built:
         .take(since, total(schema.BYTES), total(schema.FLOWS))
         # Rows that were taken back are zero.
         .where(
-            chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION),
+            *var.chosen_groups(),
             compare(schema.BYTES, ">", 0),
         )
         .by(schema.COUNTRY, schema.NETWORK, schema.USER, schema.SRC, schema.SRC_GROUP, schema.DST, schema.SERVICE)

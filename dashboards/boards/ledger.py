@@ -57,9 +57,7 @@ def _home() -> tuple[Link, ...]:
 
 
 def _ledger() -> Select:
-    return Select(schema.LEDGER, schema.LEDGER.kept).where(
-        chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION)
-    )
+    return Select(schema.LEDGER, schema.LEDGER.kept).where(*var.chosen_groups())
 
 
 def _largest(cluster: Cluster, field: schema.Field, *conditions: Condition) -> Query:

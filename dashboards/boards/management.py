@@ -12,7 +12,7 @@ from dashboards.parts import ends
 from dashboards.parts.breaches import breach_table, breach_tile, links, of_kind
 from dashboards.parts.spread import node_spread, spread_overrides
 from store import schema
-from store.influxql import Condition, Select, Unit, any_of, bit_rate, chosen, compare, is_in, top_rows, total
+from store.influxql import Condition, Select, Unit, any_of, bit_rate, compare, is_in, top_rows, total
 from store.schema import Breach
 
 BOARD = "management"
@@ -104,9 +104,7 @@ def _traffic(cluster: Cluster) -> Select:
     return (
         Select(schema.TRAFFIC, schema.MINUTE)
         .take(bit_rate(schema.BYTES))
-        .where(
-            _with_management(cluster), chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION)
-        )
+        .where(_with_management(cluster), *var.chosen_groups())
     )
 
 
@@ -171,8 +169,7 @@ def _users(cluster: Cluster) -> Built:
         # Rows that were taken back are zero.
         .where(
             _with_management(cluster),
-            chosen(schema.SRC_GROUP, var.SOURCE),
-            chosen(schema.DST_GROUP, var.DESTINATION),
+            *var.chosen_groups(),
             compare(schema.BYTES, ">", 0),
         )
         .by(schema.USER, schema.SRC, schema.SRC_GROUP, schema.DST_GROUP, schema.SERVICE)

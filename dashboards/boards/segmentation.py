@@ -163,7 +163,7 @@ def _denied(cluster: Cluster) -> Built:
     inner = (
         Select(schema.DENIED, schema.RAW)
         .take(total(schema.FLOWS), total(schema.PACKETS))
-        .where(chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION))
+        .where(*var.chosen_groups())
         .by(*tags)
     )
     words = (panels.group_words(cluster),)

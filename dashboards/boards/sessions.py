@@ -84,7 +84,7 @@ def _links() -> tuple[Link, ...]:
 def _ledger() -> Select:
     # Rows that were taken back are zero: a sign-in that is told late gives a session another user.
     return Select(schema.SESSION, schema.SESSION.kept).where(
-        chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION),
+        *var.chosen_groups(),
         chosen(schema.SERVICE, var.SERVICE), compare(schema.OPEN_SECONDS, ">", 0),
     )  # fmt: skip
 
@@ -189,7 +189,7 @@ def _new(cluster: Cluster) -> Built:
         .take(first, _BYTES, highest(schema.EVENT_SOURCES), highest(schema.EVENT_DESTINATIONS))
         # Rows that were taken back are zero.
         .where(
-            chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION),
+            *var.chosen_groups(),
             chosen(schema.SERVICE, var.SERVICE), compare(schema.BYTES, ">", 0),
         )
         .by(*schema.NEW_SESSION.tags)

@@ -10,7 +10,7 @@ from dashboards.palette import QUIET
 from dashboards.panels import Built, Cell, Face, Limit, TableOrder
 from dashboards.parts import ends
 from store import schema
-from store.influxql import Condition, Query, Select, Unit, chosen, compare, highest, is_in, top_rows, total
+from store.influxql import Condition, Query, Select, Unit, compare, highest, is_in, top_rows, total
 from store.schema import Breach
 
 BREACH_TITLES = {
@@ -59,9 +59,7 @@ def alerting(cluster: Cluster, kind: Breach) -> Alerting:
 
 def breaches(*conditions: Condition) -> Select:
     """Return the breaches of the chosen groups, nothing taken yet."""
-    return Select(schema.BREACH, schema.BREACH.kept).where(
-        chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION), *conditions
-    )
+    return Select(schema.BREACH, schema.BREACH.kept).where(*var.chosen_groups(), *conditions)
 
 
 def of_kind(*kinds: Breach) -> Condition:
