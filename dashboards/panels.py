@@ -475,6 +475,11 @@ def stat(
     return Built(face.name, panel, tuple(queries))
 
 
+def single(cluster: Cluster, face: Face, query: Query, *, limit: Limit = NO_LIMIT) -> Built:
+    """Return one big number of which it is well if there is none."""
+    return stat(cluster, face, [query], limit=limit, missing=("none", QUIET), text="value")
+
+
 def table(
     cluster: Cluster,
     face: Face,

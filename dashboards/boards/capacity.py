@@ -121,7 +121,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
     price = f"at {cluster.cost.usd_per_gpu_hour:g} USD a GPU-hour"
 
     def cost(name: str, title: str, since: str, x: int) -> Built:
-        return panels.stat(
+        return panels.single(
             cluster,
             Face(
                 name, title,
@@ -130,9 +130,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 "The table below names jobs and causes.",
                 x=x, y=0, w=6, h=5, links=training, since=since,
             ),
-            [questions.stall_usd().per_series("USD lost.")],
-            missing=("none", QUIET),
-            text="value",
+            questions.stall_usd().per_series("USD lost."),
         )  # fmt: skip
 
     return [

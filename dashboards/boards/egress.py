@@ -115,7 +115,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
             missing=("none", QUIET),
             overrides=all_overrides(limits.off_hours_bytes),
         ),
-        panels.stat(
+        panels.single(
             cluster,
             Face(
                 "first_contacts", "First contacts, 24 h",
@@ -124,13 +124,11 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 "The table below names source, destination and volume.",
                 x=12, y=0, w=6, h=5, links=explore, since=_DAY,
             ),
-            [_contact_count(cluster)],
+            _contact_count(cluster),
             # A first contact alerts for some minutes, and stands here for a day.
             limit=Limit(look=1),
-            missing=("none", QUIET),
-            text="value",
         ),
-        panels.stat(
+        panels.single(
             cluster,
             Face(
                 "violations", "Bytes that nobody allowed, 24 h",
@@ -139,10 +137,8 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 "The group matrix shows the pairs, the table below the conversations.",
                 x=18, y=0, w=6, h=5, links=(_matrix(),), since=_DAY,
             ),
-            [questions.violating(schema.MINUTE).per_series("Bytes of conversations that are not allowed.")],
+            questions.violating(schema.MINUTE).per_series("Bytes of conversations that are not allowed."),
             limit=Limit(look=1),
-            missing=("none", QUIET),
-            text="value",
         ),
     ]  # fmt: skip
 

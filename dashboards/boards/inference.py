@@ -99,7 +99,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
             overrides=panels.group_names(cluster),
             missing=("no verdict", DIM),
         ),
-        panels.stat(
+        panels.single(
             cluster,
             Face(
                 "unauthorised_volume", f"From clients that may not, {window}",
@@ -108,16 +108,12 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 "The table below names clients and nodes.",
                 x=6, y=0, w=6, h=5, links=_home(), since=since,
             ),
-            [
-                questions.asked_by(questions.inference_pairs(cluster, may=False), schema.RAW)
-                .take(total(schema.BYTES))
-                .per_series("Bytes of unauthorised clients.")
-            ],
+            questions.asked_by(questions.inference_pairs(cluster, may=False), schema.RAW)
+            .take(total(schema.BYTES))
+            .per_series("Bytes of unauthorised clients."),
             limit=Limit(look=1),
-            missing=("none", QUIET),
-            text="value",
         ),
-        panels.stat(
+        panels.single(
             cluster,
             Face(
                 "off_window_volume", f"Outside the hours of inference, {window}",
@@ -126,12 +122,10 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 "The table below names the clients.",
                 x=12, y=0, w=6, h=5, links=_home(), since=since,
             ),
-            [_at_odd_hours(schema.RAW).take(total(schema.BYTES)).per_series("Bytes outside the hours.")],
+            _at_odd_hours(schema.RAW).take(total(schema.BYTES)).per_series("Bytes outside the hours."),
             limit=Limit(look=max(limits.inference_off_window_bytes, 1)),
-            missing=("none", QUIET),
-            text="value",
         ),
-        panels.stat(
+        panels.single(
             cluster,
             Face(
                 "clients_now", "Clients with a name, 15 min",
@@ -140,9 +134,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 "`clusterflow access` counts and lists all of them.",
                 x=18, y=0, w=6, h=5, links=_home(), since=_RECENT,
             ),
-            [Select(clients).take(count(schema.BYTES, "clients")).per_series("Clients.")],
-            missing=("none", QUIET),
-            text="value",
+            Select(clients).take(count(schema.BYTES, "clients")).per_series("Clients."),
         ),
     ]  # fmt: skip
 

@@ -6,7 +6,7 @@ from dashboards import panels, questions
 from dashboards import variables as var
 from dashboards.board import Page
 from dashboards.links import Link, clicked, to_board
-from dashboards.palette import QUIET, group_titles
+from dashboards.palette import group_titles
 from dashboards.panels import Built, Cell, Face, Limit, TableOrder
 from dashboards.parts import ends
 from dashboards.parts.names_share import names_share
@@ -66,7 +66,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
     named = _accessed(cluster).where(not_in(schema.SRC, [schema.OTHER]))
     by_user = named.take(total(schema.BYTES)).by(schema.USER)
     return [
-        panels.stat(
+        panels.single(
             cluster,
             Face(
                 "denied_volume", f"From clients not listed, {window}",
@@ -75,12 +75,10 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 "The table below names user, address, and by what they are not on the list.",
                 x=0, y=0, w=5, h=5, links=_links(), since=f"{limits.inference_window}s",
             ),
-            [unlisted.per_series("Bytes of clients that are not listed.")],
+            unlisted.per_series("Bytes of clients that are not listed."),
             limit=Limit(look=max(limits.inference_access_bytes, 1)),
-            missing=("none", QUIET),
-            text="value",
         ),
-        panels.stat(
+        panels.single(
             cluster,
             Face(
                 "unknown_volume", "From unknown users, 1 h",
@@ -89,15 +87,11 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 "The table of all accesses shows them with a dash; `clusterflow access` has the users of `other`.",
                 x=5, y=0, w=5, h=5, links=_links(), since=_HOUR,
             ),
-            [
-                named.where(is_in(schema.USER, [schema.UNKNOWN_USER]))
-                .take(total(schema.BYTES))
-                .per_series("Bytes of unknown users.")
-            ],
-            missing=("none", QUIET),
-            text="value",
+            named.where(is_in(schema.USER, [schema.UNKNOWN_USER]))
+            .take(total(schema.BYTES))
+            .per_series("Bytes of unknown users."),
         ),
-        panels.stat(
+        panels.single(
             cluster,
             Face(
                 "users_now", "Users, 1 h",
@@ -106,9 +100,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 "The table of all accesses lists them; `clusterflow access` has the users of `other`.",
                 x=10, y=0, w=4, h=5, links=_links(), since=_HOUR,
             ),
-            [Select(by_user).take(count(schema.BYTES, "users")).per_series("Users.")],
-            missing=("none", QUIET),
-            text="value",
+            Select(by_user).take(count(schema.BYTES, "users")).per_series("Users."),
         ),
     ]  # fmt: skip
 

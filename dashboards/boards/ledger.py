@@ -6,7 +6,6 @@ from dashboards import panels, questions
 from dashboards import variables as var
 from dashboards.board import Page
 from dashboards.links import Link, to_board
-from dashboards.palette import QUIET
 from dashboards.panels import Built, Cell, Face, Limit, TableOrder
 from dashboards.parts import ends
 from store import schema
@@ -73,7 +72,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
     limits = cluster.thresholds
     came_back = questions.recurrences(cluster)
     return [
-        panels.stat(
+        panels.single(
             cluster,
             Face(
                 "slow_24h", "Most to one destination, 24 h",
@@ -82,12 +81,10 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 "The table below names the pair.",
                 x=0, y=0, w=6, h=5, links=_home(), since=_FRESH,
             ),
-            [_largest(cluster, schema.SLOW_24H)],
+            _largest(cluster, schema.SLOW_24H),
             limit=Limit(act=limits.low_and_slow_24h, look=limits.low_and_slow_24h / 2),
-            missing=("none", QUIET),
-            text="value",
         ),
-        panels.stat(
+        panels.single(
             cluster,
             Face(
                 "slow_7d", "Most to one destination, 7 d",
@@ -96,15 +93,11 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 "The table below names the pair.",
                 x=6, y=0, w=6, h=5, links=_home(), since=_FRESH,
             ),
-            [
-                # What was much on one day is for the rule of a day to tell.
-                _largest(cluster, schema.SLOW_7D, compare(schema.PEAK_24H, "<=", limits.low_and_slow_24h))
-            ],
+            # What was much on one day is for the rule of a day to tell.
+            _largest(cluster, schema.SLOW_7D, compare(schema.PEAK_24H, "<=", limits.low_and_slow_24h)),
             limit=Limit(act=limits.low_and_slow_7d, look=limits.low_and_slow_7d / 2),
-            missing=("none", QUIET),
-            text="value",
         ),
-        panels.stat(
+        panels.single(
             cluster,
             Face(
                 "recurring", "Unlisted destinations that come back",
@@ -114,14 +107,10 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 "The table at the bottom lists them: approve them, or cut them off.",
                 x=12, y=0, w=6, h=5, links=_home(), since=_FRESH,
             ),
-            [
-                Select(came_back.take(newest(schema.ACTIVE_DAYS)).by(*schema.RECURRENCE.tags))
-                .take(count(schema.ACTIVE_DAYS, "destinations"))
-                .per_series("Destinations that come back.")
-            ],
+            Select(came_back.take(newest(schema.ACTIVE_DAYS)).by(*schema.RECURRENCE.tags))
+            .take(count(schema.ACTIVE_DAYS, "destinations"))
+            .per_series("Destinations that come back."),
             limit=Limit(look=1),
-            missing=("none", QUIET),
-            text="value",
         ),
     ]  # fmt: skip
 

@@ -633,8 +633,7 @@ def _pipeline_strip(cluster: Cluster) -> list[Built]:
     to_pipeline = (to_board("pipeline"),)
     exporters = Select(schema.EXPORTER_STATUS, schema.RAW)
 
-    def strip(name: str, place: int, sentences: tuple[str, str, str], since: str = _RECENT) -> Face:
-        shows, cannot, then = sentences
+    def strip(name: str, place: int, shows: str, cannot: str, then: str, *, since: str = _RECENT) -> Face:
         return Face(
             name, "", shows, cannot, then, x=4 * place, y=24, w=4, h=3, links=to_pipeline, since=since, by_arrival=True
         )
@@ -646,92 +645,74 @@ def _pipeline_strip(cluster: Cluster) -> list[Built]:
             cluster,
             strip(
                 "exporters_alive", 0,
-                (
-                    f"Exporters of cluster.yaml whose records arrived within the last {silent} s.",
-                    "An exporter that sends, but lost half of its flows, counts as alive.",
-                    "The pipeline board shows age and loss of each.",
-                ),
+                f"Exporters of cluster.yaml whose records arrived within the last {silent} s.",
+                "An exporter that sends, but lost half of its flows, counts as alive.",
+                "The pipeline board shows age and loss of each.",
                 since=f"{silent}s",
             ),
             [alive.per_series("Exporters that are heard.", alias="Exporters")],
             unit=f"suffix: of {len(names)}",
             limit=Limit(act=len(names), below=True) if names else Limit(),
             missing=("blind", ACT) if names else ("none", DIM),
-            links=to_pipeline,
             large=_LINE,
         ),
         panels.stat(
             cluster,
             strip(
                 "flow_rate", 1,
-                (
-                    "Flow records received from all exporters.",
-                    "Records lost before the collector are not in it.",
-                    "The pipeline board splits it by exporter.",
-                ),
+                "Flow records received from all exporters.",
+                "Records lost before the collector are not in it.",
+                "The pipeline board splits it by exporter.",
             ),
             [_flow_rate(cluster)],
             unit=Unit.COUNT,
-            links=to_pipeline,
             large=_LINE,
         ),
         panels.stat(
             cluster,
             strip(
                 "lag", 2,
-                (
-                    "From the end of a flow to the arrival of its record: the slowest exporter's mean.",
-                    "It includes the exporter's own cache timeouts, which cannot be shortened here.",
-                    "The pipeline board splits it by exporter.",
-                ),
+                "From the end of a flow to the arrival of its record: the slowest exporter's mean.",
+                "It includes the exporter's own cache timeouts, which cannot be shortened here.",
+                "The pipeline board splits it by exporter.",
             ),
             [exporters.take(highest(schema.LAG)).over_time(cluster, "Seconds of lag.", alias="Lag", settled=False)],
-            links=to_pipeline,
             large=_LINE,
         ),
         panels.stat(
             cluster,
             strip(
                 "lost", 3,
-                (
-                    "Records missing by gaps in the exporters' sequence numbers.",
-                    "Exporters without sequence numbers lose in silence; NetFlow v9 losses are estimated.",
-                    "The pipeline board names the exporter.",
-                ),
+                "Records missing by gaps in the exporters' sequence numbers.",
+                "Exporters without sequence numbers lose in silence; NetFlow v9 losses are estimated.",
+                "The pipeline board names the exporter.",
             ),
             [exporters.take(total(schema.SEQ_LOST)).per_series("Records lost on the way.", alias="Lost, 15 min")],
             limit=Limit(look=1),
-            links=to_pipeline,
             large=_LINE,
         ),
         panels.stat(
             cluster,
             strip(
                 "late", 4,
-                (
-                    "Bytes whose window was closed when they came; they were added to it all the same.",
-                    "Numbers of the last minutes can still grow by as much.",
-                    "The pipeline board names the exporter.",
-                ),
+                "Bytes whose window was closed when they came; they were added to it all the same.",
+                "Numbers of the last minutes can still grow by as much.",
+                "The pipeline board names the exporter.",
             ),
             [exporters.take(total(schema.LATE_BYTES)).per_series("Bytes that came late.", alias="Late, 15 min")],
-            links=to_pipeline,
             large=_LINE,
         ),
         panels.stat(
             cluster,
             strip(
                 "dead_letters", 5,
-                (
-                    "Lines of the collector's output that were no flow records.",
-                    "Their traffic is in no number of this wall.",
-                    "The pipeline board gives the reasons; the dead-letter file has the lines.",
-                ),
+                "Lines of the collector's output that were no flow records.",
+                "Their traffic is in no number of this wall.",
+                "The pipeline board gives the reasons; the dead-letter file has the lines.",
             ),
             [questions.dead_letters().per_series("Lines that were no flow records.", alias="Dead letters"), _zero()],
             transformations=panels.largest_as("Dead letters"),
             limit=Limit(look=1),
-            links=to_pipeline,
             large=_LINE,
         ),
     ]  # fmt: skip

@@ -5,7 +5,7 @@ from dashboards import panels
 from dashboards import variables as var
 from dashboards.board import Page
 from dashboards.links import Link, clicked, to_board
-from dashboards.palette import QUIET, group_titles
+from dashboards.palette import group_titles
 from dashboards.panels import Built, Cell, Face, TableOrder
 from dashboards.parts import ends
 from store import schema
@@ -93,12 +93,10 @@ def _tiles(cluster: Cluster) -> list[Built]:
     by_source = _ledger().take(_BYTES).by(schema.SRC)
     unknown = _ledger().where(is_in(schema.USER, [schema.UNKNOWN_USER]))
     return [
-        panels.stat(
+        panels.single(
             cluster,
             Face(name, title, what, cannot, then, x=x, y=0, w=4, h=5, links=_links()),
-            [query],
-            missing=("none", QUIET),
-            text="value",
+            query,
         )
         for x, (name, title, what, cannot, then, query) in zip(
             (0, 4, 8),

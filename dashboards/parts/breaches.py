@@ -88,7 +88,6 @@ def breach_tile(cluster: Cluster, face: Face, kind: Breach) -> Built:
         limit=Limit(act=rule.limit),
         missing=("none", QUIET),
         overrides=overrides,
-        links=face.links,
     )
 
 

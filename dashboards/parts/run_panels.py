@@ -6,7 +6,7 @@ from dashboards import panels, questions
 from dashboards import variables as var
 from dashboards.boards import checkpoints
 from dashboards.links import clicked, row, to_alerts, to_board
-from dashboards.palette import ACT, COHORT_COLOURS, DIM, QUIET
+from dashboards.palette import ACT, COHORT_COLOURS, DIM
 from dashboards.panels import Built, Cell, Face, Json, Limit, TableOrder
 from dashboards.parts import transport
 from store import schema
@@ -116,7 +116,7 @@ def tiles(cluster: Cluster) -> tuple[Built, ...]:
             missing=("no job", DIM),
             links=(to_board("checkpoints", "Its checkpoints", job=clicked(schema.JOB)),),
         ),
-        panels.stat(
+        panels.single(
             cluster,
             Face(
                 "lost", "Dollars lost in this range",
@@ -125,9 +125,7 @@ def tiles(cluster: Cluster) -> tuple[Built, ...]:
                 "The ledger below shows the causes.",
                 x=19, y=0, w=5, h=4, links=(to_board("capacity"),),
             ),
-            [questions.stall_usd().where(_of_job()).per_series("USD lost.")],
-            missing=("none", QUIET),
-            text="value",
+            questions.stall_usd().where(_of_job()).per_series("USD lost."),
         ),
     )  # fmt: skip
 
