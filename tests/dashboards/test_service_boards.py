@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,14 @@ from store.schema import Breach, Capacity, CoverageState, NodeState
 CLUSTER = load_cluster(Path(__file__).resolve().parents[2] / "cluster.yaml")
 
 
-def panel(name: str, title: str, skipped: list[str] | None = None) -> dict[str, Any]:
-    board = load(boards(CLUSTER, skipped)[name])
+@cache
+def texts(skipped: tuple[str, ...] | None = None) -> dict[str, str]:
+    """Return every board as text, built once."""
+    return boards(CLUSTER, skipped)
+
+
+def panel(name: str, title: str, skipped: tuple[str, ...] | None = None) -> dict[str, Any]:
+    board = load(texts(skipped)[name])
     found: dict[str, Any] = next(one for one in board["panels"] if one["title"].startswith(title))
     return found
 
@@ -49,7 +56,7 @@ def panel(name: str, title: str, skipped: list[str] | None = None) -> dict[str, 
 
 
 def test_the_coverage_board_lists_the_rules_that_are_switched_off() -> None:
-    lines = ["node_dropout: training -> training: declared as roce", "inference_off_window: the whole rule: no hours"]
+    lines = ("node_dropout: training -> training: declared as roce", "inference_off_window: the whole rule: no hours")
     content = panel("coverage", "Rules that are switched off", lines)["options"]["content"]
     assert content.splitlines() == [
         r"- node\_dropout: training -> training: declared as roce",
@@ -58,14 +65,14 @@ def test_the_coverage_board_lists_the_rules_that_are_switched_off() -> None:
 
 
 @pytest.mark.parametrize(
-    ("skipped", "words"), [(None, "`clusterflow build` says which"), ([], "None: every rule is generated")]
+    ("skipped", "words"), [(None, "`clusterflow build` says which"), ((), "None: every rule is generated")]
 )
-def test_it_says_where_to_look_or_that_there_is_none(skipped: list[str] | None, words: str) -> None:
+def test_it_says_where_to_look_or_that_there_is_none(skipped: tuple[str, ...] | None, words: str) -> None:
     assert panel("coverage", "Rules that are switched off", skipped)["options"]["content"].startswith(words)
 
 
 def test_names_are_no_markup_and_no_variables() -> None:
-    content = panel("coverage", "Rules that are switched off", ["x: ${secret} <b> [a](b)"])["options"]["content"]
+    content = panel("coverage", "Rules that are switched off", ("x: ${secret} <b> [a](b)",))["options"]["content"]
     assert not set("$<") & set(content)
     assert r"\[a](b)" in content
 
@@ -233,7 +240,7 @@ def test_what_was_taken_back_stands_in_no_table(
         write(store, measurement, rows(is_gone=not is_there))
         for title in titles:
             found = panel(name, title)
-            values = defaults(load(boards(CLUSTER)[name]))
+            values = defaults(load(texts()[name]))
             for target in found["targets"]:
                 text = expand(target["query"], start=NOW - 3600, end=NOW, minimum="", variables=values)
                 assert bool(store.query(text)) is is_there, title
