@@ -162,17 +162,16 @@ def in_order(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.sort(pl.all())
 
 
-class RelayProcess:
-    """One process of ``clusterflow relay``; its log has a file of its own."""
+class Command:
+    """One process of a command of ours; its log has a file of its own."""
 
-    def __init__(self, config: Path, number: int, arguments: tuple[str, ...]) -> None:
-        self.number = number
-        self.log = config.with_name(f"relay-{number}.log")
+    def __init__(self, log: Path, *words: str, **environment: str) -> None:
+        self.log = log
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "clusterflow", "relay", "--id", "lab", *arguments],
+                [sys.executable, "-m", "clusterflow", *words],
                 cwd=REPOSITORY,
-                env=os.environ | {"CLUSTERFLOW_CONFIG": str(config)},
+                env=os.environ | environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -190,6 +189,20 @@ class RelayProcess:
             time.sleep(0.02)
         return self
 
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+class RelayProcess(Command):
+    """One process of ``clusterflow relay``."""
+
+    def __init__(self, config: Path, number: int, arguments: tuple[str, ...]) -> None:
+        self.number = number
+        log = config.with_name(f"relay-{number}.log")
+        super().__init__(log, "relay", "--id", "lab", *arguments, CLUSTERFLOW_CONFIG=str(config))
+
     def ends(self, seconds: float = 30) -> int:
         """Wait until it ends; return how."""
         return self.process.wait(seconds)
@@ -200,11 +213,6 @@ class RelayProcess:
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(20) == 0, self.said()
         return time.monotonic() - began
-
-    def kill(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
 
 
 class Deaf:

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -21,6 +19,7 @@ from urllib.parse import urlsplit
 import polars as pl
 import yaml
 from confluent_kafka import Producer, TopicPartition
+from relay_stage import Command
 
 from app.log import Log
 from archive.query import Answer, Filter, ask
@@ -200,36 +199,16 @@ class TopicStage:
         return "\n".join(f"-- {worker.log.name}\n{worker.said()}" for worker in self.workers)
 
 
-class Worker:
-    """One process of ``clusterflow ingest --kafka``; its log has a file of its own."""
+class Worker(Command):
+    """One process of ``clusterflow ingest --kafka``."""
 
     def __init__(self, config: Path, log: Path, arguments: tuple[str, ...]) -> None:
-        self.log = log
-        with self.log.open("wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "clusterflow", "ingest", "--kafka", "--config", str(config), *arguments],
-                cwd=REPOSITORY,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-            )
-
-    def said(self) -> str:
-        return self.log.read_text()
+        super().__init__(log, "ingest", "--kafka", "--config", str(config), *arguments)
 
     def assigned(self) -> set[int]:
         """Return the partitions that it ever had."""
         lines = [line for line in self.said().splitlines() if "event=partition_assigned" in line]
         return {int(line.split("partition=")[1].split()[0]) for line in lines}
-
-    def until(self, text: str, seconds: float = 30) -> Self:
-        """Wait until it says something."""
-        deadline = time.monotonic() + seconds
-        while text not in self.said():
-            assert self.process.poll() is None, self.said()
-            assert time.monotonic() < deadline, self.said()
-            time.sleep(0.05)
-        return self
 
     def signal(self, number: signal.Signals) -> None:
         os.kill(self.process.pid, number)
@@ -239,11 +218,6 @@ class Worker:
         self.until("event=start")
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(40) == 0, self.said()
-
-    def kill(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
 
 
 class Member:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from test_simulate_pmacct import udp_port
 
 from cluster.load import load_cluster
 from cluster.model import Cluster, CollectorSettings, Exporter, ExportProtocol, Group, Interface, Role
@@ -29,12 +30,6 @@ START = 1_795_248_000
 MGMT = "mgmt-sw"
 
 needs_pmacct = pytest.mark.skipif(shutil.which("sfacctd") is None, reason="pmacct is not installed")
-
-
-def udp_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def samples_in(folder: Path) -> pl.DataFrame:
