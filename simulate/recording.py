@@ -30,7 +30,7 @@ from simulate.packets.flows import FLOW_SCHEMA, FlowBatch, Ints, column
 from simulate.packets.marks import Marks
 from simulate.packets.netflow import FlowFormat
 from simulate.packets.polls import Poll, as_printed
-from simulate.packets.wire import SequenceNumbers, lost, plan, source_id
+from simulate.packets.wire import SequenceNumbers, arriving, lost, plan, source_id
 from simulate.traffic.workload import Workload
 from simulate.truth.ground_truth import GroundTruth
 from store import schema
@@ -102,14 +102,8 @@ class RecordFrames:
         """Return the records (FLOW_SCHEMA) that reach pmacct, and the sequence number of each one's datagram."""
         frame = batch.frame
         planned = plan(frame, self._addresses, self._styles)
-        sizes, gone = np.diff(planned.bounds), lost(planned, self._losses)
-        numbers = np.empty(frame.height, np.int64)
-        numbers[planned.order] = np.repeat(self._sequence.assign(planned, batch.polls), sizes)
-        if not gone.any():
-            return frame, numbers
-        arrives = np.empty(frame.height, np.bool_)
-        arrives[planned.order] = np.repeat(~gone, sizes)
-        return frame.filter(pl.Series(arrives)), numbers[arrives]
+        numbers = self._sequence.assign(planned, batch.polls)
+        return arriving(frame, planned, lost(planned, self._losses), numbers)
 
     def named(self, frame: pl.DataFrame, numbers: Ints) -> pl.DataFrame:
         """Return records with their sequence numbers as a record frame (RECORD_SCHEMA)."""

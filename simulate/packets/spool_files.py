@@ -20,7 +20,7 @@ from simulate.packets.flows import FLOW_SCHEMA, FlowBatch, column
 from simulate.packets.netflow import FlowFormat
 from simulate.packets.polls import Poll, as_printed
 from simulate.packets.sflow import poll_datagrams
-from simulate.packets.wire import SequenceNumbers, lost, plan, source_id
+from simulate.packets.wire import SequenceNumbers, arriving, lost, plan, source_id
 from simulate.traffic.workload import Workload
 from simulate.truth.ground_truth import GroundTruth
 
@@ -115,13 +115,8 @@ class SpoolWriter:
         frame = pl.concat(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
         self._waiting = []
         planned = plan(frame, self._addresses, self._styles)
-        records, gone = np.diff(planned.bounds), lost(planned, self._losses)
-        numbers = np.empty(frame.height, np.int64)
-        numbers[planned.order] = np.repeat(self._sequence.assign(planned, polls), records)
-        if gone.any():
-            arrives = np.empty(frame.height, np.bool_)
-            arrives[planned.order] = np.repeat(~gone, records)
-            frame, numbers = frame.filter(pl.Series(arrives)), numbers[arrives]
+        gone = lost(planned, self._losses)
+        frame, numbers = arriving(frame, planned, gone, self._sequence.assign(planned, polls))
         if frame.height:
             self._put(self._named(frame, numbers), int(frame["export"][0]))
             self._truth.add(frame)

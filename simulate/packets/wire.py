@@ -89,6 +89,16 @@ def lost(planned: Datagrams, losses: Iterable[Loss]) -> NDArray[np.bool_]:
     return result
 
 
+def arriving(
+    frame: pl.DataFrame, planned: Datagrams, gone: NDArray[np.bool_], numbers: Ints
+) -> tuple[pl.DataFrame, Ints]:
+    """Return the records of a batch whose datagrams are not gone, and the number of each one's datagram."""
+    sizes = np.diff(planned.bounds)
+    own, arrives = np.empty(frame.height, np.int64), np.empty(frame.height, np.bool_)
+    own[planned.order], arrives[planned.order] = np.repeat(numbers, sizes), np.repeat(~gone, sizes)
+    return (frame.filter(pl.Series(arrives)), own[arrives]) if gone.any() else (frame, own)
+
+
 def _capacity(flow_format: FlowFormat, *, is_v6: bool) -> int:
     if flow_format is FlowFormat.SFLOW:
         return sflow.capacity(is_v6=is_v6)
