@@ -86,6 +86,11 @@ def groups(cluster: Cluster, name: str, label: str, *more: str) -> core.Template
     return choices(name, label, group_titles(cluster) | {one: cluster.title(one) for one in more})
 
 
+def from_and_to(cluster: Cluster, *more: str) -> tuple[core.Template, core.Template]:
+    """Return the variables with the groups that send, `more` among them, and with those that receive."""
+    return groups(cluster, SOURCE, "From", *more), groups(cluster, DESTINATION, "To")
+
+
 def planes() -> core.Template:
     """Return a variable with any of the planes."""
     return choices(PLANE, "Plane", {plane.value: plane.value for plane in Plane})

@@ -6,7 +6,7 @@ from dashboards import variables as var
 from dashboards.board import Page
 from dashboards.links import row, to_alerts, to_board, to_rule
 from dashboards.palette import ACT, DIM, LOOK, QUIET
-from dashboards.panels import TIME, Built, Cell, Face, Limit, TableOrder
+from dashboards.panels import NO_LIMIT, TIME, Built, Cell, Face, Limit, TableOrder
 from store import schema
 from store.influxql import Fill, Select, Unit, beside, chosen, count, labelled, middle, says, total
 
@@ -33,59 +33,49 @@ def _alerts() -> Select:
 
 
 def _tiles(cluster: Cluster) -> list[Built]:
-    none = ("0", DIM)
+    def tile(asked: Select, face: Face, limit: Limit = NO_LIMIT, missing: str = "0") -> Built:
+        return panels.stat(
+            cluster, face, [asked.per_series()], limit=limit, missing=(missing, DIM), links=(), text="auto"
+        )
+
+    firing = _alerts().where(says(schema.ALERT_STATE, schema.FIRING))
     return [
-        panels.stat(
-            cluster,
+        tile(
+            firing.take(count(schema.ALERT_STATE)),
             Face(
                 "firing", "Firing", "Alerts that began in this time range and have not ended.",
                 "One that began earlier is not counted; silences change nothing here.",
                 "The table below lists the firing ones, with where to look.",
                 x=0, y=0, w=6, h=4, links=(to_alerts(),),
             ),
-            [_alerts().where(says(schema.ALERT_STATE, schema.FIRING)).take(count(schema.ALERT_STATE)).per_series()],
-            limit=Limit(look=1),
-            missing=none,
-            links=(),
-            text="auto",
+            Limit(look=1),
         ),
-        panels.stat(
-            cluster,
+        tile(
+            _alerts().take(count(schema.ALERT_STATE)),
             Face(
                 "fired", "Fired", "Alerts that began in this time range.",
                 "While `clusterflow deliver` was down with `alerts: grafana`, Grafana's alerts may be missing here.",
                 "Below, by rule and by source.",
                 x=6, y=0, w=6, h=4, links=(to_alerts(),),
             ),
-            [_alerts().take(count(schema.ALERT_STATE)).per_series()],
-            missing=none,
-            links=(),
-            text="auto",
         ),
-        panels.stat(
-            cluster,
+        tile(
+            _alerts().take(total(schema.FALSE_ALERT)),
             Face(
                 "marked_false", "Marked false", "Alerts of this time range that somebody marked as false.",
                 "An unmarked alert may still be false.",
                 "Mark one with `clusterflow alerts mark ID --false`; a rule with many needs another threshold.",
                 x=12, y=0, w=6, h=4, links=(to_alerts(),),
             ),
-            [_alerts().take(total(schema.FALSE_ALERT)).per_series()],
-            missing=none,
-            links=(),
-            text="auto",
         ),
-        panels.stat(
-            cluster,
+        tile(
+            _alerts().take(middle(schema.ACKNOWLEDGE_SECONDS)),
             Face(
                 "acknowledge", "Time to acknowledge", "From an alert's begin until somebody had seen it: the median.",
                 _NOT_TOLD, "Mark one with `clusterflow alerts mark ID --acknowledged`.",
                 x=18, y=0, w=6, h=4, links=(to_alerts(),),
             ),
-            [_alerts().take(middle(schema.ACKNOWLEDGE_SECONDS)).per_series()],
-            missing=("not known", DIM),
-            links=(),
-            text="auto",
+            missing="not known",
         ),
     ]  # fmt: skip
 

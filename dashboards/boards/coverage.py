@@ -58,10 +58,7 @@ def page(cluster: Cluster, skipped: Sequence[str] | None = None) -> Page:
             *([_cloud(cluster), _log_gaps(cluster)] if cluster.cloud.format else []),
         ),
         since="24h",
-        variables=(
-            var.groups(cluster, var.SOURCE, "From"),
-            var.groups(cluster, var.DESTINATION, "To"),
-        ),
+        variables=var.from_and_to(cluster),
         tags=("pipeline",),
     )
 

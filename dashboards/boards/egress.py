@@ -55,10 +55,7 @@ def page(cluster: Cluster) -> Page:
             _address_names(cluster),
         ),
         since=_DAY,
-        variables=(
-            var.groups(cluster, var.SOURCE, "From", UNLISTED),
-            var.groups(cluster, var.DESTINATION, "To"),
-        ),
+        variables=var.from_and_to(cluster, UNLISTED),
         tags=("security",),
     )
 
@@ -184,11 +181,24 @@ def _over_time(cluster: Cluster) -> Built:
     )  # fmt: skip
 
 
+def _sent_over_time(cluster: Cluster, face: Face, asked: Select, volume: int, window: int) -> Built:
+    """Return bit/s by source group; the line is the mean rate that reaches the volume in the window."""
+    sent = Select(asked.source, asked.retention, conditions=asked.conditions).take(bit_rate(schema.BYTES))
+    alias = f"$tag_{schema.SRC_GROUP}"
+    return panels.time_series(
+        cluster,
+        face,
+        [sent.by(schema.SRC_GROUP).over_time(cluster, "bit/s of a group.", alias=alias)],
+        limit=Limit(act=volume * 8 / window),
+        overrides=panels.group_series(cluster),
+        missing="none",
+        links=(to_board("egress", "Only this group", keep=(var.DESTINATION,), src=clicked(schema.SRC_GROUP)),),
+    )
+
+
 def _sensitive_over_time(cluster: Cluster) -> Built:
     limits = cluster.thresholds
-    query = questions.sent_to_unknown(cluster, schema.MINUTE)
-    query = Select(query.source, query.retention, conditions=query.conditions).take(bit_rate(schema.BYTES))
-    return panels.time_series(
+    return _sent_over_time(
         cluster,
         Face(
             "sensitive_over_time", "Model storage to unknown destinations",
@@ -198,11 +208,9 @@ def _sensitive_over_time(cluster: Cluster) -> Built:
             "Click a group to list only its destinations.",
             x=8, y=5, w=8, h=9, links=(_explore(),),
         ),
-        [query.by(schema.SRC_GROUP).over_time(cluster, "bit/s of a group.", alias=f"$tag_{schema.SRC_GROUP}")],
-        limit=Limit(act=limits.exfil_volume * 8 / limits.exfil_window),
-        overrides=panels.group_series(cluster),
-        missing="none",
-        links=(to_board("egress", "Only this group", keep=(var.DESTINATION,), src=clicked(schema.SRC_GROUP)),),
+        questions.sent_to_unknown(cluster, schema.MINUTE),
+        limits.exfil_volume,
+        limits.exfil_window,
     )  # fmt: skip
 
 
@@ -276,11 +284,9 @@ def _contacts(cluster: Cluster) -> Built:
 
 def _off_hours_over_time(cluster: Cluster) -> Built:
     limits = cluster.thresholds
-    query = questions.sent_off_hours(cluster, schema.MINUTE)
-    query = Select(query.source, query.retention, conditions=query.conditions).take(bit_rate(schema.BYTES))
     hours = cluster.site.off_hours
     own = ", or in hours of its own" if cluster.own_hours() else ""
-    return panels.time_series(
+    return _sent_over_time(
         cluster,
         Face(
             "off_hours_over_time", "Sensitive groups in off-hours",
@@ -290,15 +296,9 @@ def _off_hours_over_time(cluster: Cluster) -> Built:
             "Click a group to list its destinations.",
             x=16, y=5, w=8, h=9, links=(_explore(),),
         ),
-        [
-            query.by(schema.SRC_GROUP).over_time(
-                cluster, "bit/s of a group.", alias=f"$tag_{schema.SRC_GROUP}"
-            )
-        ],
-        limit=Limit(act=limits.off_hours_bytes * 8 / limits.off_hours_window),
-        overrides=panels.group_series(cluster),
-        missing="none",
-        links=(to_board("egress", "Only this group", keep=(var.DESTINATION,), src=clicked(schema.SRC_GROUP)),),
+        questions.sent_off_hours(cluster, schema.MINUTE),
+        limits.off_hours_bytes,
+        limits.off_hours_window,
     )  # fmt: skip
 
 

@@ -67,8 +67,7 @@ def page(cluster: Cluster) -> Page:
         since="1h",
         variables=(
             var.choice(var.GROUP_BY, "By", _GROUP_BYS, schema.DST_GROUP),
-            var.groups(cluster, var.SOURCE, "From"),
-            var.groups(cluster, var.DESTINATION, "To"),
+            *var.from_and_to(cluster),
             var.planes(),
             var.stored(cluster, var.SERVICE, "Service", schema.TRAFFIC, schema.SERVICE),
             var.stored(cluster, var.NODE, "Node", schema.NODE_TRAFFIC, schema.NODE),

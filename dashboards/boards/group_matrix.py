@@ -28,10 +28,7 @@ def page(cluster: Cluster) -> Page:
             violation_table(cluster, "violations", x=10, y=22, w=14, h=11),
         ),
         since="24h",
-        variables=(
-            var.groups(cluster, var.SOURCE, "From"),
-            var.groups(cluster, var.DESTINATION, "To"),
-        ),
+        variables=var.from_and_to(cluster),
         tags=("security",),
     )
 

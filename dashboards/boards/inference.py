@@ -55,10 +55,7 @@ def page(cluster: Cluster) -> Page:
             names_share(cluster, _asked(schema.MINUTE), 45, _home()),
         ),
         since="24h",
-        variables=(
-            var.groups(cluster, var.SOURCE, "From"),
-            var.groups(cluster, var.DESTINATION, "To"),
-        ),
+        variables=var.from_and_to(cluster),
         tags=("inference",),
     )
 

@@ -34,10 +34,7 @@ def page(cluster: Cluster) -> Page:
             names_share(cluster, _picked(cluster), 40, _links(), _LONGER),
         ),
         since="24h",
-        variables=(
-            var.groups(cluster, var.SOURCE, "From"),
-            var.groups(cluster, var.DESTINATION, "To"),
-        ),
+        variables=var.from_and_to(cluster),
         tags=("inference", "security"),
     )
 

@@ -43,10 +43,7 @@ def page(cluster: Cluster) -> Page:
             _recurrences(cluster),
         ),
         since="24h",
-        variables=(
-            var.groups(cluster, var.SOURCE, "From", UNLISTED),
-            var.groups(cluster, var.DESTINATION, "To"),
-        ),
+        variables=var.from_and_to(cluster, UNLISTED),
         tags=("security",),
     )
 

@@ -43,10 +43,7 @@ def page(cluster: Cluster) -> Page:
             _users(cluster),
         ),
         since="24h",
-        variables=(
-            var.groups(cluster, var.SOURCE, "From"),
-            var.groups(cluster, var.DESTINATION, "To"),
-        ),
+        variables=var.from_and_to(cluster),
         tags=("security",),
     )  # fmt: skip
 

@@ -67,6 +67,11 @@ def _exporter() -> Select:
     return Select(schema.EXPORTER_STATUS, schema.RAW)
 
 
+def _of_each(cluster: Cluster, column: Value, meaning: str, *, settled: bool = True) -> list[Query]:
+    query = _exporter().take(column).by(schema.EXPORTER)
+    return [query.over_time(cluster, meaning, alias=_BY_EXPORTER, settled=settled)]
+
+
 def _data_age(cluster: Cluster) -> Built:
     silent = cluster.thresholds.ingest_silent
     return panels.stat(
@@ -176,11 +181,7 @@ def _flow_rate(cluster: Cluster) -> Built:
             "A step down without a step in age is lost data or quiet links: compare with Lost.",
             x=0, y=17, w=12, h=8, links=(to_board("noc_wall"),),
         ),
-        [
-            _exporter().take(event_rate(schema.EXPORTER_RECORDS)).by(schema.EXPORTER).over_time(
-                cluster, "Records a second.", alias=_BY_EXPORTER
-            )
-        ],
+        _of_each(cluster, event_rate(schema.EXPORTER_RECORDS), "Records a second."),
         stacked=True,
         legend_right=True,
         links=(),
@@ -197,11 +198,7 @@ def _lag(cluster: Cluster) -> Built:
             "A lag above the grace of the windows turns into clamped bytes.",
             x=12, y=17, w=12, h=8, links=(to_board("noc_wall"),),
         ),
-        [
-            _exporter().take(highest(schema.LAG)).by(schema.EXPORTER).over_time(
-                cluster, "Seconds of lag.", alias=_BY_EXPORTER, settled=False
-            )
-        ],
+        _of_each(cluster, highest(schema.LAG), "Seconds of lag.", settled=False),
         limit=Limit(look=cluster.bridge.grace),
         legend_right=True,
         links=(),
@@ -218,11 +215,7 @@ def _lost(cluster: Cluster) -> Built:
             "Look at the link to the collector and its receive buffer.",
             x=0, y=25, w=8, h=8, links=(to_board("noc_wall"),),
         ),
-        [
-            _exporter().take(event_rate(schema.SEQ_LOST)).by(schema.EXPORTER).over_time(
-                cluster, "Records lost a second.", alias=_BY_EXPORTER
-            )
-        ],
+        _of_each(cluster, event_rate(schema.SEQ_LOST), "Records lost a second."),
         links=(),
     )  # fmt: skip
 
@@ -254,11 +247,7 @@ def _suppressed(cluster: Cluster) -> Built:
             "Compare with `counts` and `authority` in cluster.yaml.",
             x=16, y=25, w=8, h=8, links=(to_board("group_matrix"),),
         ),
-        [
-            _exporter().take(share).by(schema.EXPORTER).over_time(
-                cluster, "Share of suppressed bytes.", alias=_BY_EXPORTER
-            )
-        ],
+        _of_each(cluster, share, "Share of suppressed bytes."),
         links=(),
     )  # fmt: skip
 
@@ -273,11 +262,7 @@ def _sampling(cluster: Cluster) -> Built:
             "The exporters' table counts records of unknown rate.",
             x=0, y=33, w=8, h=8, links=(to_board("noc_wall"),),
         ),
-        [
-            _exporter().take(highest(schema.SAMPLING)).by(schema.EXPORTER).over_time(
-                cluster, "1 in this many.", alias=_BY_EXPORTER, settled=False
-            )
-        ],
+        _of_each(cluster, highest(schema.SAMPLING), "1 in this many.", settled=False),
         links=(),
     )  # fmt: skip
 

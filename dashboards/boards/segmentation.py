@@ -40,10 +40,7 @@ def page(cluster: Cluster) -> Page:
             *([_denied(cluster)] if cluster.cloud.format else []),
         ),
         since="24h",
-        variables=(
-            var.groups(cluster, var.SOURCE, "From"),
-            var.groups(cluster, var.DESTINATION, "To"),
-        ),
+        variables=var.from_and_to(cluster),
         tags=("security",),
     )  # fmt: skip
 

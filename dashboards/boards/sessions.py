@@ -69,8 +69,7 @@ def page(cluster: Cluster) -> Page:
         ),
         since="24h",
         variables=(
-            var.groups(cluster, var.SOURCE, "From"),
-            var.groups(cluster, var.DESTINATION, "To"),
+            *var.from_and_to(cluster),
             var.choices(var.SERVICE, "Service", {name: name for name in services}),
         ),
         tags=("security",),
