@@ -29,8 +29,7 @@ from delivery.outbox import Outbox
 from delivery.parties import Nobody, Parties
 from delivery.queue import Spool
 from delivery.sender import FAILING, LOST, MOST_REFUSED, WAITING, Sender
-from delivery.settled_checkpoints import Completeness
-from delivery.stored import readings_of
+from delivery.stored import Completeness, readings_of
 from delivery.stored_rows import Reader, wanted
 from delivery.ticks import Ticks
 from delivery.transports.destination import Transport

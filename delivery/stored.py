@@ -1,6 +1,7 @@
 """The measurements that become events, and what each says."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from app.words import amount, lasting
@@ -8,12 +9,12 @@ from cluster.model import Cluster, EventKind, EventSeverity
 from dashboards.registry import BOARDS
 from delivery.event import Event, JobFacts, Party, Threat, Traffic, feeds_in
 from delivery.parties import INBOUND, OUTBOUND, Parties, with_sighting
-from delivery.settled_checkpoints import Completeness
 from delivery.stored_rows import Reading, Row
 from operations.sightings import Sighting, Sightings, sighting_of
 from rules.runbook import address
 from store import schema
-from store.influxql import compare, says
+from store.influx import Store
+from store.influxql import Select, beside, compare, is_in, says
 from store.schema import Cause, CheckpointState, NodeState, Violation
 
 _MINUTE, _FIVE_MINUTES = 60, 300
@@ -34,6 +35,22 @@ _STALLS = {
     Cause.DISTURBED: ("Job lost time: others sent to its nodes", "job_disturbed"),
 }
 _FINE = frozenset({CheckpointState.ON_TIME, CheckpointState.UNJUDGED})
+
+
+class Completeness:
+    """Whether a checkpoint is complete: its row is written while it is under way, too, and does not say so."""
+
+    def __init__(self, cluster: Cluster, store: Store) -> None:
+        self._window, self._store = cluster.bridge.window, store
+
+    def is_complete(self, job: str, began: int) -> bool:
+        """Return whether a job's checkpoint that began then is over, as far as it has been judged.
+
+        It is once what a crash would lose counts from it, or from a later one. Where nothing is stored of that, it is.
+        """
+        rows = Select(schema.CHECKPOINT_STATUS, schema.CHECKPOINT_STATUS.kept).take(beside(schema.CHECKPOINT_AGE))
+        newest = replace(rows.where(is_in(schema.JOB, [job])).between(began), newest=1)
+        return all(moment + self._window - float(seconds) >= began for moment, seconds in self._store.rows(newest))
 
 
 def readings_of(cluster: Cluster, parties: Parties, checkpoints: Completeness, sightings: Sightings) -> list[Reading]:

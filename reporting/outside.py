@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 
 from cluster.model import Cluster, HostNaming
 from dashboards import questions
-from reporting.address_names import known_of
 from reporting.content import Column, Kind, Tone, Value, Word
 from reporting.look import Look, Row
 from store import schema
+from store.influxql import Select, is_in, newest
 
 PLACE = (
     Column(schema.KNOWN_NAME.name, "Name"), Column(schema.COUNTRY, "Country"), Column(schema.NETWORK, "Network"),
@@ -21,6 +21,8 @@ SENT = Column(schema.BYTES.name, "Bytes", Kind.BYTES, bar=True)
 _NAMED = 200
 """Addresses whose names are looked up, at most; tables show fewer."""
 
+_AT_ONCE = 100
+
 
 def is_approved(look: Look, row: Row) -> bool:
     """Return whether traffic to an outside group is approved: as a partner, or as a pair of `allowed`."""
@@ -31,6 +33,20 @@ def is_approved(look: Look, row: Row) -> bool:
 def standing(look: Look, row: Row) -> Word:
     """Return the same in a word."""
     return Word("yes") if is_approved(look, row) else Word("no", Tone.LOOK)
+
+
+def known_of(look: Look, addresses: Iterable[str]) -> dict[str, Mapping[str, str]]:
+    """Return what the directory says of addresses, by the names of its fields; nothing of those that it lacks."""
+    measurement = schema.ADDRESS_NAME
+    asked = Select(measurement, measurement.kept).take(*map(newest, measurement.fields)).by(schema.ADDRESS)
+    wanted = sorted(set(addresses) - {"", schema.OTHER})
+    found: dict[str, Mapping[str, str]] = {}
+    for first in range(0, len(wanted), _AT_ONCE):
+        some = wanted[first : first + _AT_ONCE]
+        # An address has a row when it was first seen, and when what is known of it changed.
+        for row in look.rows(asked.where(is_in(schema.ADDRESS, some)), since=0):
+            found[row[schema.ADDRESS]] = {one.name: row[one.name] or "" for one in measurement.fields}
+    return found
 
 
 def looked_up(look: Look, addresses: Iterable[str]) -> dict[str, Mapping[str, str]]:

@@ -11,12 +11,12 @@ from app.words import lasting
 from cluster.model import Cluster
 from operations.alert_history import StoredAlert
 from operations.sightings import Sighting
-from reporting.address_names import known_of
 from reporting.content import Column, Fact, Kind, Section, Table, Tone, Word
 from reporting.incident.evidence import Evidence, evidence_of
 from reporting.incident.nearby import alerts_nearby, jobs_nearby, unseen
 from reporting.incident.talks import contacts, talks, totals
 from reporting.look import Look
+from reporting.outside import known_of
 from rules import runbook
 from rules.common import texts
 from rules.registry import rules_of
