@@ -71,6 +71,8 @@ def annotations(
     what_to_do: str,
     protocol: str = PROTOCOL,
     size: str = texts.bytes_of("bytes"),
+    duration: str = texts.duration_of("duration"),
+    more: texts.Annotations = (),
 ) -> texts.Annotations:
     """Return the annotations of a rule about conversations, from its two parties and its own words."""
     return texts.annotations(
@@ -79,6 +81,7 @@ def annotations(
         destination=destination,
         protocol=protocol,
         size=size,
-        duration=texts.duration_of("duration"),
+        duration=duration,
         what_to_do=what_to_do,
+        more=more,
     )

@@ -41,13 +41,10 @@ def build(cluster: Cluster) -> RuleSet:
         severity=Severity.WARNING,
         measures=(*measures, Measure(_SINCE, _first(asked), measures[0].since, measures[0].until)),
         threshold=Threshold("unusual_country_bytes", Comparison.ABOVE, limits.unusual_country_bytes),
-        annotations=texts.annotations(
+        annotations=conversations.annotations(
+            client,
+            server,
             summary=summary,
-            source=client,
-            destination=server,
-            protocol=conversations.PROTOCOL,
-            size=texts.bytes_of("bytes"),
-            duration=texts.duration_of("duration"),
             more=((schema.COUNTRY, f"{country}, new to {service} since {texts.moment_of(_SINCE)}"),),
             what_to_do=what_to_do,
         ),

@@ -54,13 +54,10 @@ def build(cluster: Cluster) -> RuleSet:
             *(Measure(column.name, _moment(matches, column), since) for column in _moments()),
         ),
         threshold=Threshold("threat_bytes", Comparison.ABOVE, limits.threat_bytes),
-        annotations=texts.annotations(
+        annotations=conversations.annotations(
+            source,
+            destination,
             summary=summary,
-            source=source,
-            destination=destination,
-            protocol=conversations.PROTOCOL,
-            size=texts.bytes_of("bytes"),
-            duration=texts.duration_of("duration"),
             more=((schema.FEED, f"{{{{ $labels.{schema.FEED} }}}}, {indicator}, since {_SINCE}{late}"),),
             what_to_do=what_to_do,
         ),

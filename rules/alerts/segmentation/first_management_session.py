@@ -3,7 +3,7 @@
 from app.units import format_size
 from cluster.model import EXTERNAL, Cluster
 from dashboards.registry import panel_ref
-from rules.common import breaches, texts
+from rules.common import breaches, conversations, texts
 from rules.common.visibility import VisiblePairs
 from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Threshold
 from store import schema
@@ -43,14 +43,8 @@ def build(cluster: Cluster) -> RuleSet:
         severity=Severity.WARNING,
         measures=_measures(Select(schema.NEW_SESSION, schema.NEW_SESSION.kept).where(seen.condition())),
         threshold=Threshold("first_session_bytes", Comparison.ABOVE, limits.first_session_bytes),
-        annotations=texts.annotations(
-            summary=summary,
-            source=source,
-            destination=destination,
-            protocol=breaches.PROTOCOL,
-            size=texts.bytes_of("bytes"),
-            duration=texts.duration_of("duration"),
-            what_to_do=what_to_do,
+        annotations=conversations.annotations(
+            source, destination, summary=summary, what_to_do=what_to_do, protocol=breaches.PROTOCOL
         ),
         panel=panel_ref("sessions", "new"),
         group_by=("rule", schema.DST_GROUP, schema.SERVICE),

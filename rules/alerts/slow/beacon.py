@@ -45,13 +45,11 @@ def build(cluster: Cluster) -> RuleSet:
         severity=Severity.WARNING,
         measures=_measures(cluster, seen),
         threshold=Threshold("beacon_score", Comparison.AT_LEAST, limits.beacon_score),
-        annotations=texts.annotations(
-            source=source,
-            destination=destination,
+        annotations=conversations.annotations(
+            source,
+            destination,
             summary=summary,
-            protocol=conversations.PROTOCOL,
             size=f"{texts.bytes_of('bytes')} sent in 24h",
-            duration=texts.duration_of("duration"),
             what_to_do=(
                 "Find the process on the source that calls (ss -tnp, cron, agents) and who put it there. A service "
                 "that belongs there: list its address in a group of role approved_external. Nobody claims it: keep "

@@ -47,11 +47,10 @@ def build(cluster: Cluster) -> RuleSet:
         measures=_measures(cluster, seen),
         # Either number suffices, so the query decides; whatever passes it has at least a day.
         threshold=Threshold("recurrence_days", Comparison.AT_LEAST, 1),
-        annotations=texts.annotations(
-            source=callers,
-            destination=destination,
+        annotations=conversations.annotations(
+            callers,
+            destination,
             summary=summary,
-            protocol=conversations.PROTOCOL,
             size=f"{texts.bytes_of('bytes')} sent in 30d",
             duration=f"{texts.whole('days')} days, {texts.whole('hours')} hours of the last 168",
             what_to_do=what_to_do,
