@@ -4,30 +4,15 @@ from analysis.detectors.egress.exfiltration_study import drilled, learnt, summed
 from app.units import format_duration
 from cluster.model import Cluster, Role
 from dashboards.registry import panel_ref
-from rules.common import slow, texts, verdicts
+from rules.common import conversations, incidents, slow, texts
 from rules.rule import Comparison, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
-from store.influxql import Select, compare
-from store.schema import Field, Leak
+from store.schema import Leak
 
 ID = "exfiltration"
 
-LABELS = schema.EXFILTRATION.tags
-
 DRILL = "DRILL: "
 """Before the summary of an alert that `clusterflow drill` staged."""
-
-_SINCE = 900
-"""Three rows of an incident: one may be late."""
-
-_MEASURES: dict[str, Field] = {
-    "bytes": schema.EVENT_BYTES,
-    "duration": schema.EVENT_SECONDS,
-    "sources": schema.EVENT_SOURCES,
-    "destinations": schema.EVENT_DESTINATIONS,
-    "others": schema.OTHER_TALKS,
-    "share": schema.LEAK_SHARE,
-}
 
 
 def build(cluster: Cluster) -> RuleSet:
@@ -36,39 +21,31 @@ def build(cluster: Cluster) -> RuleSet:
     groups = (*summed(cluster), *learnt(cluster), *drills)
     if not watched(cluster) and not drills and not cluster.groups_with(Role.CUSTOM):
         raise NoRuleError(ID, "no group holds models or can read them, as far as flows show")
-    group = texts.group_title(cluster, schema.SRC_GROUP, (one.id for one in groups))
-    source = f"{texts.one_or(schema.SRC, 'sources', 'sources')} ({group})"
-    outside = texts.group_title(cluster, schema.DST_GROUP, cluster.outside_ids())
-    destination = f"{texts.one_or(schema.DST, 'destinations', 'destinations')} ({texts.PLACE}{outside})"
+    source, destination = incidents.source(cluster, groups), incidents.destination(cluster, cluster.outside_ids())
     compared = slow.artefact(cluster, "bytes")
     about = f", about {compared}" if compared else ""
-    others = texts.number("others", '{{ if gt .Value 0.0 }} and {{ printf "%.0f" .Value }} others{{ end }}', "")
     mark = "".join(f'{{{{ if eq $labels.{schema.SRC_GROUP} "{one.id}" }}}}{DRILL}{{{{ end }}}}' for one in drills)
     summary = (
-        f"{mark}{source} sent {texts.bytes_of('bytes')} to {destination}{about}: {_why(cluster)}. "
-        f"Largest: {{{{ $labels.{schema.LARGEST} }}}}{others}."
+        f"{mark}{source} sent {texts.bytes_of('bytes')} to {destination}{about}: {_why(cluster)}. {incidents.LARGEST}"
     )
     what_to_do = (
         "Stop the largest conversations at the border, keep their sources running and untouched, and call security. "
         "Only then ask their owners."
     )
-    stored = Select(schema.EXFILTRATION, schema.EXFILTRATION.kept).where(compare(schema.LEAK_UNTIL, ">", 0)).by(*LABELS)
     rule = Rule(
         id=ID,
         title="Exfiltration: more leaves the cluster than may",
         family="security",
         severity=Severity.CRITICAL,
-        measures=verdicts.measures(stored, _MEASURES, _SINCE, "an incident"),
+        measures=incidents.measures(schema.EXFILTRATION, share=schema.LEAK_SHARE),
         threshold=Threshold("exfil_24h", Comparison.ABOVE, 0),
-        annotations=texts.annotations(
-            source=source,
-            destination=destination,
+        annotations=conversations.annotations(
+            source,
+            destination,
             summary=summary,
-            protocol=f"{{{{ $labels.{schema.PROTO} }}}} ({{{{ $labels.{schema.SERVICE} }}}})",
-            size=texts.bytes_of("bytes"),
-            duration=texts.duration_of("duration"),
-            more=((schema.ARTEFACT.name, compared),) if compared else (),
             what_to_do=what_to_do,
+            protocol=incidents.PROTOCOL,
+            more=((schema.ARTEFACT.name, compared),) if compared else (),
         ),
         panel=panel_ref("egress", "exfiltration"),
         group_by=("rule", schema.SRC_GROUP),
