@@ -7,28 +7,23 @@ import pytest
 from board_store import expand, load
 
 from cluster.load import load_cluster
-from cluster.model import StoreSettings
 from dashboards import questions
 from dashboards.provision import boards
 from rules.evaluate.evaluator import Evaluator
 from rules.evaluate.states import State
 from rules.registry import rules_of
 from store.influx import Store
-from store.local_influxdb import LocalInfluxDB
 from store.schema import MINUTE, RAW
+
+CLUSTER = load_cluster(Path("cluster.yaml"))
 
 
 @pytest.mark.parametrize("ages", [(3, 900), (900, 3)])
-def test_an_exporter_that_one_partition_hears_is_not_silent(
-    influxdb_v1: LocalInfluxDB, fresh_database: str, ages: tuple[int, int]
-) -> None:
-    cluster = load_cluster(Path("cluster.yaml"))
-    store = Store(StoreSettings(url=influxdb_v1.url, database=fresh_database))
-    store.ensure(cluster.retentions())
+def test_an_exporter_that_one_partition_hears_is_not_silent(store: Store, ages: tuple[int, int]) -> None:
     now = int(time.time()) // 10 * 10
     lines = [
         f"exporter,exporter={exporter.name},shard=k{partition} age={age} {moment}"
-        for exporter in cluster.exporters
+        for exporter in CLUSTER.exporters
         for partition, age in enumerate((900, 900) if exporter.name == "leaf-2" else ages)
         for moment in range(now - 200, now, 10)
     ]
@@ -36,21 +31,16 @@ def test_an_exporter_that_one_partition_hears_is_not_silent(
     text = questions.exporter_ages_now().per_series().influxql
     text = text.replace("$timeFilter", f"time >= {now - 120}s AND time <= {now}s")
     found = {series.tags["exporter"]: series.values[0][1] for series in store.query(text)}
-    assert found == {exporter.name: 900 if exporter.name == "leaf-2" else 3 for exporter in cluster.exporters}
-    evaluator = Evaluator(store, [rules_of(cluster).rule("exporter_silent")], datasource="x")
+    assert found == {exporter.name: 900 if exporter.name == "leaf-2" else 3 for exporter in CLUSTER.exporters}
+    evaluator = Evaluator(store, [rules_of(CLUSTER).rule("exporter_silent")], datasource="x")
     for _ in evaluator.run(now - 60, now):
         pass
     assert [alert.labels["exporter"] for alert in evaluator.alerts() if alert.state is State.ALERTING] == ["leaf-2"]
 
 
 @pytest.mark.parametrize("hours", [3, 24, 7 * 24])
-def test_a_silence_of_minutes_shows_over_hours_and_over_a_week(
-    influxdb_v1: LocalInfluxDB, fresh_database: str, hours: int
-) -> None:
+def test_a_silence_of_minutes_shows_over_hours_and_over_a_week(store: Store, hours: int) -> None:
     """leaf-1 was silent for eight minutes; leaf-2 too for one of two partitions, which the other one heard."""
-    cluster = load_cluster(Path("cluster.yaml"))
-    store = Store(StoreSettings(url=influxdb_v1.url, database=fresh_database))
-    store.ensure(cluster.retentions())
     now = int(time.time()) // 60 * 60
     begin = now - 7200
     for retention, window in ((RAW, 10), (MINUTE, 60)):
@@ -64,7 +54,7 @@ def test_a_silence_of_minutes_shows_over_hours_and_over_a_week(
             ).encode(),
             retention,
         )
-    (panel,) = (one for one in load(boards(cluster)["pipeline"])["panels"] if one["title"].startswith("Age of each"))
+    (panel,) = (one for one in load(boards(CLUSTER)["pipeline"])["panels"] if one["title"].startswith("Age of each"))
     (target,) = panel["targets"]
     text = expand(target["query"], start=now - hours * 3600, end=now, minimum=panel["interval"], variables={})
     most = {
@@ -75,13 +65,8 @@ def test_a_silence_of_minutes_shows_over_hours_and_over_a_week(
     assert most["leaf-2"] == 3
 
 
-def test_a_bridge_that_was_stopped_does_not_keep_an_exporter_young(
-    influxdb_v1: LocalInfluxDB, fresh_database: str
-) -> None:
+def test_a_bridge_that_was_stopped_does_not_keep_an_exporter_young(store: Store) -> None:
     """Bridge a heard leaf-1 until it was stopped an hour ago, bridge b until ten minutes ago."""
-    cluster = load_cluster(Path("cluster.yaml"))
-    store = Store(StoreSettings(url=influxdb_v1.url, database=fresh_database))
-    store.ensure(cluster.retentions())
     now = int(time.time()) // 10 * 10
     said = [("a", now - 3600, 3, 1000), ("b", now - 3600, 9, 1000), ("b", now - 10, 600, 4000)]
     lines = [
@@ -89,7 +74,7 @@ def test_a_bridge_that_was_stopped_does_not_keep_an_exporter_young(
         for shard, at, age, rate in said
     ]
     store.write("\n".join(lines).encode(), RAW)
-    (panel,) = (one for one in load(boards(cluster)["pipeline"])["panels"] if one["title"] == "Exporters in this range")
+    (panel,) = (one for one in load(boards(CLUSTER)["pipeline"])["panels"] if one["title"] == "Exporters in this range")
     text = expand(panel["targets"][0]["query"], start=now - 3 * 3600, end=now, minimum="", variables={})
     (series,) = store.query(text)
     shown = dict(zip(series.columns, series.values[0], strict=True))

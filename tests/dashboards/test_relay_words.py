@@ -8,21 +8,13 @@ from typing import Any
 import pytest
 
 from cluster.load import load_cluster
-from cluster.model import KafkaSettings, StoreSettings
+from cluster.model import KafkaSettings
 from dashboards.boards import pipeline
 from rules.registry import rules_of
 from store.influx import Store
-from store.local_influxdb import LocalInfluxDB
 from store.schema import RAW
 
 CLUSTER = replace(load_cluster(Path("cluster.yaml")), kafka=KafkaSettings(brokers=("127.0.0.1:1",)))
-
-
-@pytest.fixture
-def store(influxdb_v1: LocalInfluxDB, fresh_database: str) -> Store:
-    made = Store(StoreSettings(url=influxdb_v1.url, database=fresh_database))
-    made.ensure(CLUSTER.retentions())
-    return made
 
 
 def _said(shard: str, moment: int, now: int, *, last_seen: int, backlog: int, records: int) -> str:

@@ -3,7 +3,6 @@
 import re
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
@@ -19,7 +18,7 @@ from analysis.jobs.job_windows import status_points
 from analysis.writing import Output
 from app.log import Log
 from cluster.load import load_cluster
-from cluster.model import EXTERNAL, Inference, Job, Outcome, StoreSettings
+from cluster.model import EXTERNAL, Inference, Job, Outcome
 from dashboards import questions
 from dashboards.boards import capacity, coverage, noc_wall
 from dashboards.provision import boards
@@ -34,7 +33,6 @@ from reporting.look import Look
 from store import points, schema
 from store.influx import Series, Store
 from store.influxql import Query, Select
-from store.local_influxdb import LocalInfluxDB
 from store.schema import Breach, Capacity, CoverageState, NodeState
 
 CLUSTER = load_cluster(Path(__file__).resolve().parents[2] / "cluster.yaml")
@@ -330,14 +328,6 @@ def test_clients_that_may_and_may_not_are_all_of_them() -> None:
 
 
 # -- what the numbers mean -----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def store(influxdb_v1: LocalInfluxDB, fresh_database: str) -> Iterator[Store]:
-    store = Store(StoreSettings(url=influxdb_v1.url, database=fresh_database))
-    store.ensure(CLUSTER.retentions())
-    yield store
-    store.close()
 
 
 NOW = int(time.time()) // 60 * 60
