@@ -307,9 +307,10 @@ def contacts() -> None:
 @click.option("--from", "start", type=Moment(), help="Only those first seen since then.")
 @json_option
 def list_contacts(cluster: Cluster, only_new: bool, src: str | None, start: float | None, json_to: str | None) -> None:
-    """Show every pair of source and outside destination ever seen, newest first."""
+    """Show every known pair of source and outside destination, newest first."""
     with State.copy_of(Path(cluster.bridge.state)) as state:
-        frame = state.contacts().join(state.decisions(), on=[schema.SRC, schema.DST], how="left")
+        seen = state.contacts(None if start is None else int(start))
+        frame = seen.join(state.decisions(), on=[schema.SRC, schema.DST], how="left")
     if only_new:
         frame = frame.filter(pl.col(NEW) == 1, pl.col("acked_at").is_null())
     if src:

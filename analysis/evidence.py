@@ -9,15 +9,15 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from analysis.detectors.egress.contacts import CONTACT_COLUMNS, EGRESS_COLUMNS, FIRST_SEEN, NEW
+from analysis.detectors.egress.contacts import CONTACT_COLUMNS, DIGEST, EGRESS_COLUMNS, FIRST_SEEN, NEW, PAIR
 from analysis.window_reader import WindowReader
 from cluster.model import Cluster
 from store import schema
 from store.influx import Store
 from store.influxql import Select, all_of, compare, earliest, highest, is_in, lowest, newest, not_in, total
-from store.points import columns
+from store.points import WINDOW, columns
 from store.schema import Stage
-from store.sums import first_seen, sent_in, windows
+from store.sums import first_seen, first_seen_frames, sent_in, windows
 
 _FIRST_EGRESS = Select(schema.EGRESS, schema.RAW).take(earliest(schema.BYTES))
 
@@ -77,12 +77,14 @@ class Reader:
         """Return every pair that any retention has seen in a window that ended by then, CONTACT_COLUMNS, none new."""
         there = _FIRST_EGRESS.where(self._opened_inside, compare(schema.BYTES, ">", 0))
         there = there.by(schema.SRC, schema.DST, schema.SRC_GROUP, schema.DST_GROUP)
-        found = first_seen(self._store, self._cluster.retentions(), there, moment)
-        rows = [(*tags, "", "", first, 0, 0) for first, tags in found]
-        frame = pl.DataFrame(rows, schema=CONTACT_COLUMNS, orient="row")
-        return frame.sort(FIRST_SEEN, *CONTACT_COLUMNS).unique(
-            [schema.SRC, schema.DST], keep="first", maintain_order=True
-        )
+        first = pl.col(WINDOW).alias(FIRST_SEEN)
+        learnt = [pl.lit("").alias(schema.PROTO), pl.lit("").alias(schema.SERVICE), first]
+        learnt += [pl.lit(0, pl.Int64).alias(name) for name in (NEW, DIGEST)]
+        found = [
+            frame.with_columns(*learnt).select(*CONTACT_COLUMNS)
+            for frame in first_seen_frames(self._store, self._cluster.retentions(), there, moment)
+        ]
+        return pl.concat(found).sort(FIRST_SEEN, *CONTACT_COLUMNS).unique(PAIR, keep="first", maintain_order=True)
 
     def events_before(self, moment: int) -> pl.DataFrame:
         """Return the pairs that an earlier analysis called new before a moment: source, destination, when."""

@@ -1,7 +1,8 @@
 """What the analysis remembers between two runs of its process: position, contacts, networks, what runs taught.
 
 One SQLite file beside the bridge's checkpoint. All of it but the decisions can be rebuilt from the store, as far
-back as the store reaches; the decisions are in the audit log too.
+back as the store reaches; the decisions are in the audit log too. Contacts may be millions: they stay in the file, and
+are asked for by pair.
 """
 
 import fcntl
@@ -11,12 +12,20 @@ import os
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Self
 
 import polars as pl
 
-from analysis.detectors.egress.contacts import CONTACT_COLUMNS, DECISION_COLUMNS
+from analysis.detectors.egress.contacts import (
+    CONTACT_COLUMNS,
+    DECISION_COLUMNS,
+    FIRST_SEEN,
+    KNOWN_COLUMNS,
+    LAST_SEEN,
+    PAIR,
+)
 from analysis.detectors.egress.networks import KNOWN
 from analysis.detectors.inference.countries import COUNTRY_COLUMNS
 from analysis.detectors.management.openers import KNOWN as OPENERS
@@ -47,15 +56,16 @@ goes first is what is farthest from the newest of its class, so that thousands o
 ones."""
 
 _WRITABLE = "set bridge.state to a folder that this user may write"
+_ROWS_AT_ONCE = 50_000
 _POSITION, _HEARD = "position", "heard"
-_LEARNING_END = "learning_end"
+_LEARNING_END, _SEEN_FROM = "learning_end", "contacts_seen_from"
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS contact (
     src TEXT NOT NULL, dst TEXT NOT NULL, src_group TEXT NOT NULL, dst_group TEXT NOT NULL, proto TEXT NOT NULL,
     service TEXT NOT NULL, first_seen INTEGER NOT NULL, new INTEGER NOT NULL, digest INTEGER NOT NULL,
-    PRIMARY KEY (src, dst)
+    last_seen INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (src, dst)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS contact_by_time ON contact (first_seen);
 CREATE TABLE IF NOT EXISTS decision (
@@ -79,6 +89,10 @@ CREATE TABLE IF NOT EXISTS memory (
 );
 CREATE INDEX IF NOT EXISTS memory_by_time ON memory (study, job_class, end);
 """
+_FORGET_UNSEEN = """
+DELETE FROM contact WHERE (src, dst) IN (SELECT src, dst FROM contact WHERE last_seen < ? LIMIT ?)
+"""
+_ADDED = (("contact", "last_seen", "INTEGER NOT NULL DEFAULT 0"),)
 
 _FORGET_DISPLACED = """
 DELETE FROM memory WHERE (study, job, start) IN (
@@ -128,6 +142,12 @@ class Learnt:
         """Return all that is known, in order."""
         return _read(self._connection, self._table, self._columns).sort(list(self._columns)[:-2])
 
+    def known(self, asked: pl.DataFrame, since: int) -> pl.DataFrame:
+        """Return what is known of what is asked for, and all that became known from a moment on, in order."""
+        keys = list(self._columns)[:-2]
+        found = _known(self._connection, self._table, self._columns, asked.select(keys), since)
+        return found.sort(keys)
+
     def save(self, start: int, rows: pl.DataFrame) -> None:
         """Save the rows found from `start` on, in place of those found there before."""
         with self._connection:
@@ -161,20 +181,19 @@ class State:
         self.openers = Learnt(connection, "opener", OPENERS, "openers_learning_end")
         self.countries = Learnt(connection, "country", COUNTRY_COLUMNS, "countries_from")
         self._version = -1
-        self._contacts = pl.DataFrame(schema=CONTACT_COLUMNS)
         self._decisions = pl.DataFrame(schema=DECISION_COLUMNS)
 
     @classmethod
     def open(cls, folder: Path) -> Self:
         """Open the file in a folder, or make it; one that is no SQLite file is moved aside."""
-        connection, broken = sqlite_file.opened(folder / FILE, _TABLES, _WRITABLE, synchronous="NORMAL")
+        connection, broken = sqlite_file.opened(folder / FILE, _TABLES, _WRITABLE, added=_ADDED, synchronous="NORMAL")
         return cls(connection, broken=broken)
 
     @classmethod
     def copy_of(cls, folder: Path) -> Self:
         """Return a copy in memory, which can be changed without a trace; an empty one where there is no file."""
         hint = "move the file away: it is rebuilt from the store"
-        return cls(sqlite_file.copied_to_memory(folder / FILE, _TABLES, hint))
+        return cls(sqlite_file.copied_to_memory(folder / FILE, _TABLES, hint, added=_ADDED))
 
     def __enter__(self) -> Self:
         return self
@@ -204,15 +223,14 @@ class State:
         with self._connection:
             _set_meta(self._connection, _POSITION, position)
             _set_meta(self._connection, _LEARNING_END, learning_end)
-            self._insert(contacts)
-        self._version = -1
+            self._insert(contacts, was_seen=False)
 
     def forget_all(self) -> None:
         """Forget what the store tells better: all but what people decided, and what finished runs taught."""
         with self._connection:
             for table in ("meta", "contact", "country", "network", "opener"):
                 self._connection.execute(f"DELETE FROM {table}")  # noqa: S608 - our names
-        self.is_behind, self._version = True, -1
+        self.is_behind = True
 
     def advance(self, position: int) -> None:
         """Save the position."""
@@ -224,37 +242,63 @@ class State:
         with self._connection:
             _set_meta(self._connection, _HEARD, moment)
 
-    def save_contacts(self, start: int, contacts: pl.DataFrame) -> None:
-        """Save the contacts found from `start` on, in place of those found there before."""
-        with self._connection:
-            self._connection.execute("DELETE FROM contact WHERE first_seen >= ?", (start,))
-            self._insert(contacts)
-        known = self._contacts.filter(pl.col("first_seen") < start)
-        self._contacts = pl.concat([known, contacts.select(*CONTACT_COLUMNS)])
+    def save_contacts(self, start: int, contacts: pl.DataFrame, seen: pl.DataFrame) -> None:
+        """Save the contacts found from `start` on, in place of those found there before; only what changed is written.
 
-    def _insert(self, contacts: pl.DataFrame) -> None:
-        rows = contacts.select(*CONTACT_COLUMNS).iter_rows()
-        self._connection.executemany("INSERT OR REPLACE INTO contact VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", _for(rows))
+        Args:
+            start: epoch seconds.
+            contacts: CONTACT_COLUMNS.
+            seen: pairs known before, and when they were last seen, where that is to be noted.
+        """
+        before = _since(self._connection, "contact", CONTACT_COLUMNS, start)
+        gone = before.join(contacts, on=PAIR, how="anti").select(PAIR)
+        with self._connection:
+            self._connection.executemany("DELETE FROM contact WHERE src = ? AND dst = ?", gone.iter_rows())
+            self._insert(contacts.join(before, on=list(CONTACT_COLUMNS), how="anti"))
+            noted = seen.select(LAST_SEEN, *PAIR).iter_rows()
+            self._connection.executemany("UPDATE contact SET last_seen = ? WHERE src = ? AND dst = ?", noted)
+
+    def _insert(self, contacts: pl.DataFrame, *, was_seen: bool = True) -> None:
+        seen = pl.col(FIRST_SEEN) if was_seen else pl.lit(0)
+        rows = contacts.select(*CONTACT_COLUMNS, seen.alias(LAST_SEEN)).iter_rows()
+        names, places = ", ".join(KNOWN_COLUMNS), ", ".join("?" * len(KNOWN_COLUMNS))
+        insert = f"INSERT OR REPLACE INTO contact ({names}) VALUES ({places})"  # noqa: S608 - our names
+        self._connection.executemany(insert, _for(rows))
+
+    def forget_contacts(self, now: int, oldest: int, most: int) -> int:
+        """Forget pairs that were not seen from `oldest` on, so many at most; return how many were forgotten.
+
+        Those of which nobody noted when they were seen, as what was learnt from history, count as seen at the first
+        call.
+        """
+        begun = _meta(self._connection, _SEEN_FROM)
+        with self._connection:
+            if begun is None:
+                _set_meta(self._connection, _SEEN_FROM, now)
+            if begun is None or begun >= oldest:
+                return 0
+            return self._connection.execute(_FORGET_UNSEEN, (oldest, most)).rowcount
 
     # -- contacts and what people decided ----------------------------------------------------------
 
-    def contacts(self) -> pl.DataFrame:
-        """Return all contacts, CONTACT_COLUMNS; read again only if another process changed the file."""
-        self._refresh()
-        return self._contacts
+    def contacts(self, since: int | None = None) -> pl.DataFrame:
+        """Return the contacts first seen from a moment on, or all, CONTACT_COLUMNS."""
+        if since is None:
+            return _read(self._connection, "contact", CONTACT_COLUMNS)
+        return _since(self._connection, "contact", CONTACT_COLUMNS, since)
+
+    def known_contacts(self, pairs: pl.DataFrame, since: int) -> pl.DataFrame:
+        """Return what is known of some pairs, and all contacts first seen from a moment on, KNOWN_COLUMNS."""
+        return _known(self._connection, "contact", KNOWN_COLUMNS, pairs.select(PAIR), since)
 
     def decisions(self) -> pl.DataFrame:
-        """Return all decisions, DECISION_COLUMNS."""
-        self._refresh()
-        return self._decisions
-
-    def _refresh(self) -> None:
+        """Return all decisions, DECISION_COLUMNS; read again only if another process changed the file."""
         # data_version changes when another connection commits, not for our own writes.
         version = int(self._connection.execute("PRAGMA data_version").fetchone()[0])
         if version != self._version:
             self._version = version
-            self._contacts = _read(self._connection, "contact", CONTACT_COLUMNS)
             self._decisions = _read(self._connection, "decision", DECISION_COLUMNS)
+        return self._decisions
 
     def acknowledge(self, src: str, dst: str, moment: int) -> bool:
         """Take a contact for known from `moment` on; False if it was never seen."""
@@ -346,8 +390,38 @@ def _set_meta(connection: sqlite3.Connection, key: str, value: int) -> None:
 
 
 def _read(connection: sqlite3.Connection, table: str, columns: dict[str, pl.DataType]) -> pl.DataFrame:
-    rows = connection.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()  # noqa: S608 - our names
-    return pl.DataFrame(rows, schema=columns, orient="row")
+    return _frame(connection.execute(f"SELECT {', '.join(columns)} FROM {table}"), columns)  # noqa: S608 - our names
+
+
+def _since(connection: sqlite3.Connection, table: str, columns: dict[str, pl.DataType], moment: int) -> pl.DataFrame:
+    asked = f"SELECT {', '.join(columns)} FROM {table} WHERE first_seen >= ?"  # noqa: S608 - our names
+    return _frame(connection.execute(asked, (moment,)), columns)
+
+
+def _known(
+    connection: sqlite3.Connection, table: str, columns: dict[str, pl.DataType], asked: pl.DataFrame, since: int
+) -> pl.DataFrame:
+    """Return the rows of what is asked for, and all first seen from a moment on.
+
+    One by one from the file: there may be millions of rows, of which a round meets some thousand.
+    """
+    keys = asked.columns
+    one = " AND ".join(f"{key} = ?" for key in keys)
+    query = f"SELECT {', '.join(columns)} FROM {table} WHERE {one} AND first_seen < ?"  # noqa: S608 - our names
+    rows = (
+        row
+        for values in asked.unique().iter_rows()
+        if (row := connection.execute(query, (*values, since)).fetchone()) is not None
+    )
+    return pl.concat([_frame(rows, columns), _since(connection, table, columns, since)])
+
+
+def _frame(rows: Iterator[tuple[object, ...]], columns: dict[str, pl.DataType]) -> pl.DataFrame:
+    """Return rows as a frame; as objects they take five times the room, so not all of them at once."""
+    frames = [pl.DataFrame(schema=columns)]
+    while part := list(islice(rows, _ROWS_AT_ONCE)):
+        frames.append(pl.DataFrame(part, schema=columns, orient="row"))
+    return pl.concat(frames)
 
 
 def fingerprint(job: Job) -> str:

@@ -1,6 +1,7 @@
 """Our SQLite files: a damaged one is moved aside, a newer one refused, and others may write while one is copied."""
 
 import sqlite3
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
@@ -12,18 +13,24 @@ VERSION = 1
 LOGS = ("-wal", "-shm")
 """How the files end that SQLite keeps beside one that is in use."""
 
+Column = tuple[str, str, str]
+"""Of a table: its name, that of the column, and how it is declared."""
+
 _BUSY_SECONDS = 10.0
 _PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 _ROOM = "make room on its disk, and start again"
 
 
-def opened(path: Path, tables: str, hint: str, *, synchronous: str = "FULL") -> tuple[sqlite3.Connection, str]:
+def opened(
+    path: Path, tables: str, hint: str, *, added: Iterable[Column] = (), synchronous: str = "FULL"
+) -> tuple[sqlite3.Connection, str]:
     """Open a file, or make it; one that SQLite cannot read is moved aside.
 
     Args:
         path: of the file; its folder is made if missing.
         tables: statements that make what is not there yet.
         hint: what to do where the file cannot be used.
+        added: columns that tables of older files lack.
         synchronous: FULL where what was committed must be there after a power failure.
 
     Returns:
@@ -36,12 +43,12 @@ def opened(path: Path, tables: str, hint: str, *, synchronous: str = "FULL") -> 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            return _connected(path, tables, synchronous), ""
+            return _connected(path, tables, added, synchronous), ""
         except sqlite3.DatabaseError as error:
             if isinstance(error, sqlite3.OperationalError):
                 raise
             aside = _move_aside(path)
-            return _connected(path, tables, synchronous), aside.name
+            return _connected(path, tables, added, synchronous), aside.name
     except OSError as error:
         raise of_disk(f"state {path}", error, hint) from error
     except sqlite3.OperationalError as error:
@@ -50,7 +57,7 @@ def opened(path: Path, tables: str, hint: str, *, synchronous: str = "FULL") -> 
         raise UserError(f"state {path}: {error}", hint) from error
 
 
-def copied_to_memory(path: Path, tables: str, hint: str) -> sqlite3.Connection:
+def copied_to_memory(path: Path, tables: str, hint: str, *, added: Iterable[Column] = ()) -> sqlite3.Connection:
     """Return a copy of a file, which can be changed without a trace; an empty one where there is no file.
 
     Raises:
@@ -65,7 +72,7 @@ def copied_to_memory(path: Path, tables: str, hint: str) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise UserError(f"state {path}: {error}", hint) from error
     _settle_version(memory, path)
-    memory.executescript(tables)
+    _make(memory, tables, added)
     return memory
 
 
@@ -75,13 +82,13 @@ def copy(path: Path, target: sqlite3.Connection) -> None:
         source.backup(target)
 
 
-def _connected(path: Path, tables: str, synchronous: str) -> sqlite3.Connection:
+def _connected(path: Path, tables: str, added: Iterable[Column], synchronous: str) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, check_same_thread=False)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {synchronous}")
         _settle_version(connection, path)
-        connection.executescript(tables)
+        _make(connection, tables, added)
         # Damage that opening does not see would break in the middle of something, at every start. It looks through all
         # pages: a second for some hundred megabytes.
         (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
@@ -91,6 +98,13 @@ def _connected(path: Path, tables: str, synchronous: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _make(connection: sqlite3.Connection, tables: str, added: Iterable[Column]) -> None:
+    connection.executescript(tables)
+    for table, name, kind in added:
+        if all(column[1] != name for column in connection.execute(f"PRAGMA table_info({table})")):
+            connection.execute(f"ALTER TABLE {table} ADD COLUMN {name} {kind}")
 
 
 def _settle_version(connection: sqlite3.Connection, path: Path) -> None:

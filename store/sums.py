@@ -128,11 +128,20 @@ def first_seen(
         there: of any retention, with the earliest value of a field taken.
         by: epoch second at which windows must be over.
     """
+    for frame in first_seen_frames(store, retentions, there, by):
+        for moment, *tags in frame.iter_rows():
+            yield moment, tuple(tags)
+
+
+def first_seen_frames(
+    store: Store, retentions: Iterable[Retention], there: Select, by: int | None = None
+) -> Iterator[pl.DataFrame]:
+    """Yield the same, a frame a retention: WINDOW, the tags. There may be millions of series."""
     for retention in retentions:
         # A rolled-up window that is not over yet may hold what comes after the moment.
         stop = None if by is None else by - retention.window + 1
-        for moment, *tags, _ in store.rows(replace(there, retention=retention.name).between(stop=stop)):
-            yield moment, tuple(tags)
+        found = store.numbers(replace(there, retention=retention.name).between(stop=stop))
+        yield _frame(found, there.tags).select(WINDOW, *there.tags)
 
 
 def _repeated(series: pl.DataFrame, tags: Sequence[str]) -> pl.DataFrame:

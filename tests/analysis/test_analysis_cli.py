@@ -297,8 +297,8 @@ def test_damage_anywhere_in_the_state_is_found_at_the_start(tmp_path: Path) -> N
         pass
     page = 4096
     with closing(sqlite3.connect(tmp_path / FILE)) as connection:
-        rows = ((f"gpu-{n}", "203.0.113.9", "training", "external", "tcp", "https", n, 0, 0) for n in range(500))
-        connection.executemany("INSERT INTO contact VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        rows = ((f"gpu-{n}", "203.0.113.9", "training", "external", "tcp", "https", n, 0, 0, n) for n in range(500))
+        connection.executemany("INSERT INTO contact VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
         connection.commit()
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     whole = (tmp_path / FILE).read_bytes()

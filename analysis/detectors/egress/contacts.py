@@ -1,7 +1,8 @@
 """First contacts: which source talks to which outside destination for the first time ever.
 
 A contact is a (source, destination) pair that the source opened. The first window in which it is seen is remembered
-for ever; for the first five minutes every window of the pair becomes a row with that window's bytes, so that the
+until the pair was not seen for as long as the longest retention is: then the store tells nothing of it either. For the
+first five minutes every window of the pair becomes a row with that window's bytes, so that the
 sum over the rows is what went to the new destination so far. Rows of a pair first seen after the learning period
 carry ``new = 1``.
 
@@ -46,7 +47,11 @@ CONTACT_COLUMNS: dict[str, pl.DataType] = {
     NEW: pl.Int64(),
     DIGEST: pl.Int64(),  # 1: shares a row of destination `other` with the rest of a storm
 }
-"""What is remembered: one row a pair."""
+"""What is found: one row a pair."""
+
+LAST_SEEN = "last_seen"
+KNOWN_COLUMNS: dict[str, pl.DataType] = {**CONTACT_COLUMNS, LAST_SEEN: pl.Int64()}
+"""What is remembered. The newest window of a pair is noted once a day; 0: not yet."""
 
 DECISION_COLUMNS: dict[str, pl.DataType] = {
     schema.SRC: pl.String(),

@@ -70,9 +70,10 @@ class NetworkStudy:
         learning_end = self._learning_end(span)
         if learning_end is None:
             return []
-        seen = self._state.networks.rows()
+        sums = self._sums(span)
+        seen = self._state.networks.known(sums, span.start - self._policy.episode)
         known = seen.filter(pl.col(FIRST_SEEN) < span.start)
-        found = networks.find(self._sums(span), known, start=span.start, learning_end=learning_end, policy=self._policy)
+        found = networks.find(sums, known, start=span.start, learning_end=learning_end, policy=self._policy)
         young = networks.young([known, found], span.start, self._policy)
         self._tell(found, seen)
         # From the same start on they are found again, so that a crash before the position moves costs nothing.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from analysis.detectors.egress.networks import FIRST_SEEN, NEW, NetworkPolicy, find
-from analysis.detectors.management.openers import KEY, KNOWN, NAMES, names_of, rows, young
+from analysis.detectors.management.openers import KEY, KNOWN, NAMES, STORM, names_of, rows, young
 from analysis.detectors.study import Points, Span
 from analysis.state import State
 from app.log import Log
@@ -46,9 +46,9 @@ class OpenerStudy:
         learning_end = self._learning_end(span)
         if learning_end is None:
             return []
-        seen = self._state.openers.rows()
-        known = seen.filter(pl.col(FIRST_SEEN) < span.start)
         sums = self._used(span.start, span.closed)
+        seen = self._state.openers.known(sums, span.start - self._policy.episode - STORM)
+        known = seen.filter(pl.col(FIRST_SEEN) < span.start)
         # What was before matters only to who is not known yet.
         if sums.join(known, on=KEY, how="anti").height:
             sums = self._used(span.start - self._policy.window + self._window, span.closed)

@@ -20,8 +20,8 @@ KNOWN: dict[str, pl.DataType] = {**dict.fromkeys(KEY, pl.String()), FIRST_SEEN: 
 """What is remembered: one row a source, group and service, since when, and whether it was new then."""
 
 MOST_NAMED = 5
-"""New sources of one service and group within `_STORM` seconds that are told by name."""
-_STORM = 600
+"""New sources of one service and group within `STORM` seconds that are told by name."""
+STORM = 600
 
 _BYTES = schema.BYTES.name
 _SOURCES, _DESTINATIONS = schema.EVENT_SOURCES.name, schema.EVENT_DESTINATIONS.name
@@ -36,7 +36,7 @@ def young(known: pl.DataFrame, start: int, policy: NetworkPolicy) -> pl.DataFram
     """Return the openers (KNOWN) that get rows from `start` on, and how many came at once (`crowd`)."""
     place = [schema.DST_GROUP, schema.SERVICE]
     new = known.filter(pl.col(NEW) == 1).sort(*place, FIRST_SEEN)
-    crowds = new.rolling(FIRST_SEEN, period=f"{_STORM}i", group_by=place).agg(pl.len().alias(_CROWD))
+    crowds = new.rolling(FIRST_SEEN, period=f"{STORM}i", group_by=place).agg(pl.len().alias(_CROWD))
     return (
         new.join(crowds.unique(), on=[*place, FIRST_SEEN], how="left")
         .filter(pl.col(FIRST_SEEN) > start - policy.episode)
