@@ -29,6 +29,7 @@ _PRIVATE = tuple(map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16
 _COMPUTE_SHARE, _SERVED_SHARE, _MANAGEMENT_SHARE, _ALIKE = 0.6, 0.5, 0.8, 0.75
 _LEAST_COMPUTE, _MANY_CLIENTS = 3, 5
 _FIRST_OF_CLIENTS = 32_768
+_PARTS = 16
 
 
 @dataclass(slots=True)
@@ -136,7 +137,8 @@ def guess(seen: Seen, inside: Iterable[Network] = ()) -> Draft:
 def _texts(seen: Seen) -> list[str]:
     if seen.conversations.is_empty():
         return []
-    return pl.concat([seen.conversations[name].rename("a") for name in (ONE, OTHER)]).unique().sort().to_list()
+    texts = [seen.conversations[name].unique().cast(pl.String).rename("a") for name in (ONE, OTHER)]
+    return pl.concat(texts).unique().sort().to_list()
 
 
 def _address(text: str) -> Address | None:
@@ -153,27 +155,26 @@ def _address(text: str) -> Address | None:
 def _with_server(seen: Seen) -> pl.DataFrame:
     """Return conversations with whether `one` serves: an address and port that more addresses or ports use."""
     rows = seen.conversations
-    use = pl.concat(
-        [
-            rows.select(
-                pl.col(a).alias("a"), pl.col(p).alias("p"), PROTOCOL, pl.struct(b, pl.col(q)).hash().alias("peer")
-            )
-            for a, p, b, q in ((ONE, ONE_PORT, OTHER, OTHER_PORT), (OTHER, OTHER_PORT, ONE, ONE_PORT))
+    # Each row is another peer. In parts, by address: adding takes some times the room of what is added.
+    parts = []
+    for number in range(_PARTS):
+        counts = [
+            rows.filter(pl.col(address).to_physical() % _PARTS == number)
+            .group_by(pl.col(address).alias("a"), pl.col(port).alias("p"), PROTOCOL)
+            .agg(pl.len().cast(pl.Int64).alias("n"))
+            for address, port in ((ONE, ONE_PORT), (OTHER, OTHER_PORT))
         ]
-    )
-    used = use.group_by("a", "p", PROTOCOL).agg(pl.col("peer").n_unique().cast(pl.Int64).alias("n"))
+        used = pl.concat(counts).group_by("a", "p", PROTOCOL).agg(pl.sum("n"))
+        # Most are a client's port with one peer: what is not listed is one of them.
+        parts.append((used.filter(pl.col("n") > 1), used.group_by("p", PROTOCOL).agg(pl.sum("n").alias("all"))))
+    used = pl.concat(used for used, _ in parts)
     # A port that serves does so at several addresses.
-    spread = used.group_by("p", PROTOCOL).agg(pl.sum("n").alias("all"))
-    used = used.join(spread, on=["p", PROTOCOL])
+    spread = pl.concat(spread for _, spread in parts).group_by("p", PROTOCOL).agg(pl.sum("all"))
     for side, port, name in ((ONE, ONE_PORT, "n_one"), (OTHER, OTHER_PORT, "n_other")):
-        rows = rows.join(
-            used.select(
-                pl.col("a").alias(side), pl.col("p").alias(port), PROTOCOL, pl.col("n").alias(name),
-                pl.col("all").alias(f"{name}_all"),
-            ),
-            on=[side, port, PROTOCOL],
-            how="left",
-        )  # fmt: skip
+        mine = used.select(pl.col("a").alias(side), pl.col("p").alias(port), PROTOCOL, pl.col("n").alias(name))
+        all_of = spread.select(pl.col("p").alias(port), PROTOCOL, pl.col("all").alias(f"{name}_all"))
+        rows = rows.join(mine, on=[side, port, PROTOCOL], how="left").join(all_of, on=[port, PROTOCOL], how="left")
+        rows = rows.with_columns(pl.col(name).fill_null(1))
     # Clients get theirs from the high ones.
     listed = sorted(port for port in STORAGE_PORTS | MANAGEMENT_PORTS if port < _FIRST_OF_CLIENTS)
     is_one, is_other = (pl.col(port).is_in(listed) for port in (ONE_PORT, OTHER_PORT))
@@ -252,13 +253,17 @@ def _add_up(seen: Seen, where: Mapping[str, Network | None], blocks: Mapping[Net
             pl.when(is_one).then(BACK).otherwise(SENT).alias("asked"),
             pl.when(is_one).then(SENT).otherwise(BACK).alias("answered"),
         )
-        .filter(pl.col("client").is_in(list(where)) & pl.col("server").is_in(list(where)))
         .group_by("client", "server", "port")
         .agg(pl.sum("asked", "answered"))
-        .sort("client", "server", "port")
     )
+    # In the order of their texts, as numbers: texts take some times the room.
+    names = sorted(where)
+    numbers = pl.DataFrame({"text": names}, schema={"text": pl.Categorical}).with_row_index("number")
+    for end in ("client", "server"):
+        rows = rows.join(numbers, left_on=end, right_on="text").drop(end).rename({"number": end})
+    rows = rows.select("client", "server", "port", "asked", "answered").sort("client", "server", "port")
     for client, server, port, asked, answered in rows.iter_rows():
-        sums.take(client, server, port, asked, answered)
+        sums.take(names[client], names[server], port, asked, answered)
     return sums
 
 

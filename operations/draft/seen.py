@@ -14,13 +14,17 @@ from ingest.read.records import Parsed
 from ingest.read.spool import Spool
 
 _CHUNK_BYTES = 16 << 20
-_MOST_ROWS = 1_000_000
-"""Rows that wait to be added up."""
+_LEAST_ROWS = 10_000
+"""Rows of a part that wait at least before they are added up."""
+_PARTS = 32
+"""Conversations are added up in so many parts, by addresses: adding takes some times the room of what is added."""
+_TEXT = pl.Categorical()
 
 ONE, OTHER, ONE_PORT, OTHER_PORT, PROTOCOL = "one", "other", "one_port", "other_port", "protocol"
 SENT, BACK, RECORDS = "sent", "back", "records"
 EXPORTER, RATE, VERSION, INTERFACE = "exporter", "rate", "version", "interface"
 _KEY = [ONE, OTHER, ONE_PORT, OTHER_PORT, PROTOCOL]
+_PART = "part"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +32,9 @@ class Seen:
     """What was seen.
 
     Attributes:
-        conversations: one, other (addresses, `one` the smaller text), one_port, other_port, protocol (number), sent
-            (bytes from one to other, by the exporter that saw most), back (bytes the other way), records.
+        conversations: one, other (addresses as categories, `one` the smaller text), one_port, other_port, protocol
+            (number), sent (bytes from one to other, by the exporter that saw most), back (bytes the other way),
+            records.
         exporters: exporter (address), version, rate (the largest told; 0: none), records, interface (those by which
             something came in, a list).
         seconds: from the first record to the last.
@@ -48,9 +53,9 @@ def look(folder: Path, cloud: CloudFormat | None) -> Seen:
     Raises:
         UserError: the folder is missing, or a bridge reads it.
     """
-    sums: list[pl.DataFrame] = []
+    sums: list[list[pl.DataFrame]] = [[] for _ in range(_PARTS)]
     by_exporter: list[pl.DataFrame] = []
-    first, last, dead, waiting = None, None, 0, 0
+    first, last, dead = None, None, 0
     for parsed in _parsed(folder, cloud):
         dead += parsed.dead.height
         frame = parsed.frame
@@ -60,7 +65,11 @@ def look(folder: Path, cloud: CloudFormat | None) -> Seen:
         begin, end = times[0], max((moment for moment in times[1:] if moment is not None), default=None)
         first = begin if first is None or (begin is not None and begin < first) else first
         last = end if last is None or (end is not None and end > last) else last
-        sums.append(_sums(frame))
+        for part, found in _sums(frame).partition_by(_PART, as_dict=True, include_key=False).items():
+            waiting = sums[part[0]]
+            waiting.append(found)
+            if sum(one.height for one in waiting[1:]) > max(_LEAST_ROWS, waiting[0].height // 2):
+                waiting[:] = [_added(waiting)]
         by_exporter.append(
             frame.select(
                 pl.col(records.EXPORTER).fill_null("").alias(EXPORTER),
@@ -71,14 +80,11 @@ def look(folder: Path, cloud: CloudFormat | None) -> Seen:
             .group_by(EXPORTER, VERSION, INTERFACE)
             .agg(pl.max(RATE), pl.len().cast(pl.Int64).alias(RECORDS))
         )
-        waiting += sums[-1].height
-        if waiting > _MOST_ROWS:
-            sums, waiting = [_added(sums)], 0
-    if not sums:
+    if not by_exporter:
         return Seen(pl.DataFrame(), pl.DataFrame(), 0, dead)
-    whole = _added(sums)
     # Of several exporters on the way each saw the same: the one that saw most is taken.
-    conversations = whole.group_by(_KEY).agg(pl.max(SENT, BACK), pl.sum(RECORDS))
+    parts = [_added(part).group_by(_KEY).agg(pl.max(SENT, BACK), pl.sum(RECORDS)) for part in _taken(sums)]
+    conversations = pl.concat(parts) if parts else pl.DataFrame()
     exporters = (
         pl.concat(by_exporter)
         .group_by(EXPORTER)
@@ -112,24 +118,33 @@ def _parsed(folder: Path, cloud: CloudFormat | None) -> Iterator[Parsed]:
 def _sums(frame: pl.DataFrame) -> pl.DataFrame:
     """Return conversations of both directions by exporter; bytes scaled by the rate told."""
     src, dst = pl.col(records.SRC), pl.col(records.DST)
-    is_one = src <= dst
+    is_one = (src < dst) | ((src == dst) & (pl.col(records.SRC_PORT) <= pl.col(records.DST_PORT)))
     scaled = pl.col(records.BYTES) * pl.max_horizontal(pl.col(records.SAMPLING_RATE).fill_null(1), 1)
     return (
         frame.filter(src.is_not_null() & dst.is_not_null())
         .select(
-            pl.when(is_one).then(src).otherwise(dst).alias(ONE),
-            pl.when(is_one).then(dst).otherwise(src).alias(OTHER),
-            pl.when(is_one).then(records.SRC_PORT).otherwise(records.DST_PORT).alias(ONE_PORT),
-            pl.when(is_one).then(records.DST_PORT).otherwise(records.SRC_PORT).alias(OTHER_PORT),
-            pl.col(records.PROTOCOL).fill_null(0).alias(PROTOCOL),
-            pl.col(records.EXPORTER).fill_null("").alias(EXPORTER),
+            # Numbers in place of texts: there may be millions of conversations between some thousand addresses.
+            pl.when(is_one).then(src).otherwise(dst).cast(_TEXT).alias(ONE),
+            pl.when(is_one).then(dst).otherwise(src).cast(_TEXT).alias(OTHER),
+            pl.when(is_one).then(records.SRC_PORT).otherwise(records.DST_PORT).cast(pl.Int32).alias(ONE_PORT),
+            pl.when(is_one).then(records.DST_PORT).otherwise(records.SRC_PORT).cast(pl.Int32).alias(OTHER_PORT),
+            pl.col(records.PROTOCOL).fill_null(0).cast(pl.Int16).alias(PROTOCOL),
+            pl.col(records.EXPORTER).fill_null("").cast(_TEXT).alias(EXPORTER),
             pl.when(is_one).then(scaled).otherwise(0).alias(SENT),
             pl.when(is_one).then(0).otherwise(scaled).alias(BACK),
             pl.lit(1, pl.Int64).alias(RECORDS),
         )
         .group_by(*_KEY, EXPORTER)
         .agg(pl.sum(SENT, BACK, RECORDS))
+        .with_columns(((pl.col(ONE).to_physical() + pl.col(OTHER).to_physical()) % _PARTS).alias(_PART))
     )
+
+
+def _taken(sums: list[list[pl.DataFrame]]) -> Iterator[list[pl.DataFrame]]:
+    """Yield the parts that hold anything, and let go of each."""
+    while sums:
+        if waiting := sums.pop():
+            yield waiting
 
 
 def _added(parts: list[pl.DataFrame]) -> pl.DataFrame:

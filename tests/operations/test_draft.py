@@ -100,6 +100,15 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return truth, draft, set(seen)
 
 
+def test_a_conversation_takes_few_bytes_and_each_is_there_once(tmp_path: Path) -> None:
+    """There are millions in an hour: as texts each took 54 bytes, and several times that while they were added up."""
+    _write(load_cluster(DEMO), tmp_path)
+    found = look(tmp_path, None).conversations
+    assert found.estimated_size() < 48 * found.height
+    assert found.height > 1_000
+    assert not found.select(ONE, OTHER, "one_port", "other_port", "protocol").is_duplicated().any()
+
+
 def _roles(cluster: Cluster, seen: set[str]) -> set[object]:
     book = AddressBook(cluster)
     role_of = {group.id: group.role for group in cluster.groups}
