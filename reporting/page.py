@@ -6,7 +6,7 @@ run but the two that it names by their hashes.
 
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta, timezone, tzinfo
 from hashlib import sha256
 from html import escape
 from zoneinfo import ZoneInfo
@@ -22,6 +22,7 @@ from reporting.words import Wording, counted, plain
 WIDTH = 1010
 """Pixels: as wide as the page, which is as wide as a sheet of paper."""
 
+_HALF_A_DAY = 43_200
 _BARS_HEIGHT = 260
 _ROW, _FRAME = 26, 110
 _AXES = {Kind.BYTES: ("bytes", "B", ".3~s"), Kind.USD: ("USD", " USD", ",.4~r")}
@@ -50,15 +51,21 @@ def is_drawn(chart: Bars | Marks) -> bool:
 
 def _bars(chart: Bars, zone: ZoneInfo) -> go.Figure:
     ends = [*chart.starts[1:], chart.stop]
+    is_daily = any(end - start > _HALF_A_DAY for start, end in zip(chart.starts, ends, strict=True))
+    # A day begins at midnight, however long it is.
+    clock = zone if is_daily else _clock(chart.starts[0], chart.stop, zone)
     figure = go.Figure()
     title, suffix, form = _AXES[chart.kind]
     for stack in chart.stacks:
         figure.add_trace(
             go.Bar(
                 name=_name(stack.name),
-                x=[_stamp(start, zone) for start in chart.starts],
+                x=[_stamp(start, clock) for start in chart.starts],
                 y=list(stack.values),
-                width=[(end - start) * 1000 for start, end in zip(chart.starts, ends, strict=True)],
+                width=[
+                    (_local(end, clock) - _local(start, clock)) / timedelta(milliseconds=1)
+                    for start, end in zip(chart.starts, ends, strict=True)
+                ],
                 offset=0,
                 marker={"color": stack.colour, "line": {"width": 0}},
                 hovertemplate=f"%{{y:{form}}}{suffix}",
@@ -66,24 +73,27 @@ def _bars(chart: Bars, zone: ZoneInfo) -> go.Figure:
         )
     figure.update_layout(barmode="stack", height=_BARS_HEIGHT, hovermode="x unified")
     figure.update_xaxes(ticks="outside", ticklen=6, tickcolor="#dfe2e8")
-    figure.update_xaxes(type="date", range=[_stamp(chart.starts[0], zone), _stamp(chart.stop, zone)])
+    figure.update_xaxes(type="date", range=[_stamp(chart.starts[0], clock), _stamp(chart.stop, clock)])
+    _tell_clock(figure, clock)
     figure.update_yaxes(title=title, rangemode="tozero", tickformat=form, ticksuffix=suffix, automargin=True)
     return figure
 
 
 def _marks(chart: Marks, zone: ZoneInfo) -> go.Figure:
+    clock = _clock(chart.start, chart.stop, zone)
     figure = go.Figure()
     for what, colour in dict.fromkeys((mark.what, mark.colour) for mark in chart.marks):
         mine = [mark for mark in chart.marks if mark.what == what]
         lasting = [mark for mark in mine if mark.stop > mark.start]
         moments = [mark for mark in mine if mark.stop == mark.start]
         if lasting:
-            figure.add_trace(_lines(what, colour, lasting, zone))
+            figure.add_trace(_lines(what, colour, lasting, clock))
         if moments:
-            figure.add_trace(_dots(what, colour, moments, zone))
+            figure.add_trace(_dots(what, colour, moments, clock))
     names = [_name(row) for row in chart.rows]
     figure.update_layout(height=_FRAME + _ROW * len(names), barmode="overlay", bargap=0.3)
-    figure.update_xaxes(type="date", range=[_stamp(chart.start, zone), _stamp(chart.stop, zone)], showgrid=True)
+    figure.update_xaxes(type="date", range=[_stamp(chart.start, clock), _stamp(chart.stop, clock)], showgrid=True)
+    _tell_clock(figure, clock)
     # A category axis shows what it has seen: rows without a mark get theirs by the range.
     figure.update_yaxes(
         type="category", categoryorder="array", categoryarray=names[::-1], range=[-0.6, len(names) - 0.4],
@@ -92,12 +102,12 @@ def _marks(chart: Marks, zone: ZoneInfo) -> go.Figure:
     return figure
 
 
-def _lines(what: str, colour: str, marks: list[Mark], zone: ZoneInfo) -> go.Bar:
+def _lines(what: str, colour: str, marks: list[Mark], clock: tzinfo) -> go.Bar:
     return go.Bar(
         name=_name(what),
         orientation="h",
         y=[_name(mark.row) for mark in marks],
-        base=[_stamp(mark.start, zone) for mark in marks],
+        base=[_stamp(mark.start, clock) for mark in marks],
         # Lengths on a time axis are milliseconds.
         x=[(mark.stop - mark.start) * 1000 for mark in marks],
         marker={"color": colour, "line": {"width": 1, "color": colour}},
@@ -106,11 +116,11 @@ def _lines(what: str, colour: str, marks: list[Mark], zone: ZoneInfo) -> go.Bar:
     )
 
 
-def _dots(what: str, colour: str, marks: list[Mark], zone: ZoneInfo) -> go.Scatter:
+def _dots(what: str, colour: str, marks: list[Mark], clock: tzinfo) -> go.Scatter:
     return go.Scatter(
         name=_name(what),
         mode="markers",
-        x=[_stamp(mark.start, zone) for mark in marks],
+        x=[_stamp(mark.start, clock) for mark in marks],
         y=[_name(mark.row) for mark in marks],
         marker={"color": colour, "size": 9, "symbol": "diamond" if what != "on time" else "circle"},
         hovertext=[f"{_name(mark.row)}: {_name(what)}" for mark in marks],
@@ -123,8 +133,23 @@ def _name(text: str) -> str:
     return escape(plain(text))
 
 
-def _stamp(moment: int, zone: ZoneInfo) -> str:
-    return datetime.fromtimestamp(moment, zone).replace(tzinfo=None).isoformat(" ")
+def _clock(start: int, stop: int, zone: ZoneInfo) -> tzinfo:
+    """Return the clock of an axis: where the site's jumps it goes on as it began, else an hour would be there twice."""
+    first, last = (datetime.fromtimestamp(moment, zone).utcoffset() or timedelta() for moment in (start, stop))
+    return zone if first == last else timezone(first)
+
+
+def _tell_clock(figure: go.Figure, clock: tzinfo) -> None:
+    if isinstance(clock, timezone):
+        figure.update_xaxes(title=f"{clock} throughout: the site's clock changes meanwhile", automargin=True)
+
+
+def _local(moment: int, clock: tzinfo) -> datetime:
+    return datetime.fromtimestamp(moment, clock).replace(tzinfo=None)
+
+
+def _stamp(moment: int, clock: tzinfo) -> str:
+    return _local(moment, clock).isoformat(" ")
 
 
 _MOST_ROWS = 50

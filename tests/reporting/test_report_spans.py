@@ -1,13 +1,15 @@
 """The site's days and hours, also where the clock jumps."""
 
-from datetime import datetime
+import json
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from analysis.audit import Period
-from reporting.content import Kind, Word
-from reporting.spans import asked_seconds, bins_of, days_of
+from reporting.content import Bars, Kind, Mark, Marks, Stack, Word
+from reporting.page import figure_json
+from reporting.spans import Bins, asked_seconds, bins_of, days_of
 from reporting.words import Wording, plain
 
 AMSTERDAM = ZoneInfo("Europe/Amsterdam")
@@ -28,6 +30,48 @@ def test_a_day_of_the_clocks_change_is_as_long_as_it_is(month: str, hours: int) 
     assert [end - start for start, end in zip(days.starts, [*days.starts[1:], days.stop], strict=True)] == [
         12 * HOUR, hours * HOUR, 6 * HOUR,
     ]  # fmt: skip
+
+
+def drawn(chart: Bars | Marks) -> tuple[list[tuple[datetime, datetime]], str]:
+    """Return from when to when the bars of a chart go, and how its axis of time is titled."""
+    figure = json.loads(figure_json(chart, AMSTERDAM))
+    (trace,) = figure["data"]
+    begins = [datetime.fromisoformat(text) for text in trace.get("base", trace["x"])]
+    lengths = trace["width"] if isinstance(chart, Bars) else trace["x"]
+    ends = [begin + timedelta(milliseconds=length) for begin, length in zip(begins, lengths, strict=True)]
+    return list(zip(begins, ends, strict=True)), figure["layout"]["xaxis"].get("title", {}).get("text", "")
+
+
+def bars_of(bins: Bins) -> Bars:
+    stack = Stack("all", "#123456", tuple(1.0 for _ in bins.starts))
+    return Bars("x", "X", Kind.BYTES, bins.starts, bins.stop, (stack,))
+
+
+@pytest.mark.parametrize("night", ["2025-03-30", "2025-10-26"])
+@pytest.mark.parametrize("is_daily", [False, True])
+def test_bars_of_a_night_in_which_the_clock_changes_stand_side_by_side(night: str, *, is_daily: bool) -> None:
+    period = Period(second(f"{night}T00:00") - 24 * HOUR, second(f"{night}T12:00"), "1m", 60)
+    bars, title = drawn(bars_of((days_of if is_daily else bins_of)(period, AMSTERDAM)))
+    assert [end for _, end in bars[:-1]] == [begin for begin, _ in bars[1:]]
+    assert [begin.hour for begin, _ in bars].count(0) == 2
+    offset = "UTC+01:00" if night.startswith("2025-03") else "UTC+02:00"
+    assert title == ("" if is_daily else f"{offset} throughout: the site's clock changes meanwhile")
+
+
+def test_bars_of_other_nights_follow_the_sites_clock() -> None:
+    period = Period(second("2025-10-27T00:00"), second("2025-10-27T06:00"), "1m", 60)
+    bars, title = drawn(bars_of(bins_of(period, AMSTERDAM)))
+    assert [bars[0][0].isoformat(), bars[-1][1].isoformat()] == ["2025-10-27T00:00:00", "2025-10-27T06:00:00"]
+    assert not title
+
+
+def test_what_lasted_through_the_change_of_the_clock_is_drawn_as_long_as_it_was() -> None:
+    start = second("2025-10-26T00:00")
+    marks = (Mark("a", start, start + 3 * HOUR, "silent", "#123456"),
+             Mark("a", start + 3 * HOUR, start + 4 * HOUR, "silent", "#123456"))  # fmt: skip
+    found, title = drawn(Marks("x", "X", ("a",), marks, start, start + 12 * HOUR))
+    assert found[0][1] == found[1][0]
+    assert title.startswith("UTC+02:00")
 
 
 @pytest.mark.parametrize(
