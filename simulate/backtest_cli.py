@@ -47,7 +47,9 @@ from simulate.scenarios.script import find_script, load_script
 from simulate.stores import influxdb
 from simulate.trial import WARM_UP
 from simulate.truth.matching import truth_of
+from store import schema
 from store.influx import Store
+from store.influxql import Select, newest
 from store.schema_version import opened
 
 _MOST_LINES = 40
@@ -314,7 +316,18 @@ def _report(data: Data, sight: Sight, wanted: _Wanted, told: Told) -> Report:
         evaluated = [rule.id for rule in rules]
         scored = data.truth.scored(evaluated) if wanted.is_all else evaluated
         scores = score(data.truth, run.firings, scored, data.start, data.end)
-    return Report(cluster, stretch, data.source, run, swept, difference, data.truth, scores)
+    return Report(cluster, stretch, data.source, run, swept, difference, data.truth, scores, _is_empty(data))
+
+
+def _is_empty(data: Data) -> bool:
+    """Whether no point of ours lies in the stretch, in whatever retention."""
+    asked = (
+        Select(measurement, retention).take(*map(newest, measurement.fields)).between(data.start, data.end)
+        for retention in (schema.RAW, schema.MINUTE, schema.HOUR)
+        for measurement in schema.MEASUREMENTS
+        if retention in measurement.retentions
+    )
+    return not any(True for one in asked for _ in data.store.rows(one))
 
 
 def _has_failed(report: Report, what: FailOn) -> bool:
@@ -353,7 +366,9 @@ def _tell(report: Report, html_file: Path | None) -> None:
         )
     if len(run.firings) > rows_shown(_MOST_LINES):
         console.print(f"and {len(run.firings) - _MOST_LINES} more: -v shows, --html and --json write all of them")
-    if not run.firings:
+    if report.is_empty:
+        console.print(report.emptiness, soft_wrap=True)
+    elif not run.firings:
         console.print("nothing would have fired")
     for sweep in report.sweeps:
         _tell_sweep(console, sweep)

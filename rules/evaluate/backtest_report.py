@@ -26,6 +26,7 @@ class Report:
         difference: against earlier rules; None where nobody asked.
         truth: what was staged; None where it is not known.
         scores: of each rule against the truth.
+        is_empty: whether nothing at all is stored of the stretch.
     """
 
     cluster: Cluster
@@ -36,6 +37,15 @@ class Report:
     difference: Difference | None = None
     truth: Truth | None = None
     scores: tuple[Score, ...] = ()
+    is_empty: bool = False
+
+    @property
+    def emptiness(self) -> str:
+        """What to say where nothing is stored; empty where something is."""
+        if not self.is_empty:
+            return ""
+        start, stop = format_moment(self.stretch.start), format_moment(self.stretch.end)
+        return f"nothing is stored from {start} to {stop}: what would have fired cannot be told"
 
     def assumptions(self) -> list[str]:
         """Return, in sentences, what the result rests on."""
@@ -45,6 +55,8 @@ class Report:
             "Grafana 12 (for, keep-firing, no data, errors, missing series), all Normal at the beginning."
         )
         found = [same]
+        if self.is_empty:
+            found.insert(0, f"{self.emptiness[:1].upper()}{self.emptiness[1:]}.")
         if sight == Sight():
             found.append(
                 "Every stored point counts as seen from its own time on, which is the start of its window: alerts come "

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from app.errors import UserError
 from app.units import format_moment as moment
 from cluster.load import load_cluster
-from cluster.model import Retention, Thresholds
+from cluster.model import Thresholds
 from operations.cli import build
 from rules.evaluate.backtest import change_of, earlier_rules, settings_of
 from rules.evaluate.cases import BEGINS
@@ -46,7 +46,7 @@ class Site:
         self.config.write_text(CASES.read_text(encoding="utf-8") + store, encoding="utf-8")
         cluster = load_cluster(self.config)
         self.store = Store(cluster.store)
-        self.store.ensure((Retention("raw", 10, 0),))
+        self.store.ensure(tuple(replace(one, keep=0) for one in cluster.retentions()))
         lines = []
         for at in range(BEGINS - 600, BEGINS + 8000, 10):
             ages = {"leaf-1": 3, "leaf-2": 30, "mgmt-sw": 90}
@@ -338,6 +338,19 @@ def test_names_of_others_are_not_markup(site: Site) -> None:
     assert "&lt;b&gt;x" in text
     assert "<b>x</b>" not in re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)
     assert "</b>x" not in text
+
+
+def test_a_time_of_which_nothing_is_stored_is_not_called_quiet(site: Site) -> None:
+    """Two hours before the first point."""
+    start, end = BEGINS - 30_000, BEGINS - 22_800
+    arguments = ["-c", str(site.config), "--from", moment(start), "--to", moment(end), "--rule", "exfil_volume"]
+    said = f"nothing is stored from {moment(start)} to {moment(end)}: what would have fired cannot be told"
+    result = CliRunner().invoke(backtest, arguments)
+    assert result.exit_code == 0, result.output
+    assert said in result.output
+    assert "nothing would have fired" not in result.output
+    assert f"N{said[1:]}." in CliRunner().invoke(backtest, [*arguments, "--json", "-"]).stdout
+    assert "nothing would have fired" in site.run("--rule", "node_dropout").output
 
 
 def test_a_range_that_is_none(site: Site) -> None:
