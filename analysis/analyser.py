@@ -96,6 +96,8 @@ class Analyser:
         self._reader = Reader(store, cluster)
         self._window = cluster.bridge.window
         self._is_stopping = is_stopping
+        for before, name in state.follow_groups(cluster).items():
+            log.line("group_renamed", before=before, now=name, what="what was known of it stays known")
         self._output = Output(store)
         self._gpus = gpus_of(cluster)
         self._studies, self._runs, self._late_rows = self._begun()

@@ -33,7 +33,7 @@ from analysis.detectors.study import FLAW, Memory
 from analysis.jobs.job_windows import end_of, start_of
 from app import sqlite_file
 from app.errors import UserError, of_disk
-from cluster.model import Job
+from cluster.model import Cluster, Job
 
 FILE = "analysis.sqlite"
 LOCK = "analysis.lock"
@@ -83,6 +83,7 @@ CREATE TABLE IF NOT EXISTS opener (
     src TEXT NOT NULL, dst_group TEXT NOT NULL, service TEXT NOT NULL, first_seen INTEGER NOT NULL,
     new INTEGER NOT NULL, PRIMARY KEY (src, dst_group, service)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS group_members (name TEXT PRIMARY KEY, members TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS memory (
     study TEXT NOT NULL, job TEXT NOT NULL, job_class TEXT NOT NULL, start REAL NOT NULL, end REAL NOT NULL,
     fingerprint TEXT NOT NULL, flaw TEXT NOT NULL, memory TEXT NOT NULL, PRIMARY KEY (study, job, start)
@@ -92,6 +93,9 @@ CREATE INDEX IF NOT EXISTS memory_by_time ON memory (study, job_class, end);
 _FORGET_UNSEEN = """
 DELETE FROM contact WHERE (src, dst) IN (SELECT src, dst FROM contact WHERE last_seen < ? LIMIT ?)
 """
+_OF_GROUPS = (("network", "src_group"), ("opener", "dst_group"), ("country", "dst_group"))
+"""Tables that know something of groups, and the column with their names."""
+
 _ADDED = (("contact", "last_seen", "INTEGER NOT NULL DEFAULT 0"),)
 
 _FORGET_DISPLACED = """
@@ -200,6 +204,29 @@ class State:
 
     def __exit__(self, *_: object) -> None:
         self._connection.close()
+
+    # -- groups ------------------------------------------------------------------------------------
+
+    def follow_groups(self, cluster: Cluster) -> dict[str, str]:
+        """Take over what is known of groups that were renamed; return their names: before -> now.
+
+        A group is known again by its prefixes, or by its nodes where it has none. Rows in the store keep the old name,
+        so a state that is rebuilt from the store later does not know it.
+        """
+        now = _members(cluster)
+        before = dict(self._connection.execute("SELECT name, members FROM group_members"))
+        by_members = {members: name for name, members in now.items() if name not in before}
+        renamed = {
+            name: by_members[members] for name, members in before.items() if name not in now and members in by_members
+        }
+        if now != before:
+            with self._connection:
+                for table, column in _OF_GROUPS:
+                    change = f"UPDATE OR IGNORE {table} SET {column} = ? WHERE {column} = ?"  # noqa: S608 - our names
+                    self._connection.executemany(change, [(name, old) for old, name in renamed.items()])
+                self._connection.execute("DELETE FROM group_members")
+                self._connection.executemany("INSERT INTO group_members VALUES (?, ?)", now.items())
+        return renamed
 
     # -- position ----------------------------------------------------------------------------------
 
@@ -378,6 +405,15 @@ class State:
             (study, job_class, before, most),
         )
         return [json.loads(row[0]) for row in rows]
+
+
+def _members(cluster: Cluster) -> dict[str, str]:
+    """Return for each group that has any what tells whether it is the same one under another name."""
+    nodes: dict[str, list[str]] = {}
+    for node in cluster.nodes:
+        nodes.setdefault(node.group, []).append(node.name)
+    told = {one.id: sorted(map(str, one.prefixes)) or sorted(nodes.get(one.id, ())) for one in cluster.groups}
+    return {name: hashlib.sha256(json.dumps(members).encode()).hexdigest() for name, members in told.items() if members}
 
 
 def _meta(connection: sqlite3.Connection, key: str) -> int | None:

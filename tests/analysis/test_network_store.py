@@ -170,6 +170,18 @@ def test_who_knocked_once_is_not_known_when_memory_is_rebuilt(site: Site) -> Non
     assert found.get_column(schema.NETWORK).to_list() == ["AS64502 One, two or three"]
 
 
+def test_a_group_that_is_renamed_knows_its_networks(site: Site) -> None:
+    site.send(NOW, "store-1", "198.51.100.7", "AS64500 One", 1)
+    site.send(END + 300, "store-1", "198.51.100.7", "AS64500 One", 90 * MB, group="stores")
+    groups = (replace(one, id="stores") if one.id == "models" else one for one in site.cluster.groups)
+    fresh = replace(site, cluster=replace(site.cluster, groups=tuple(groups)))
+    with State.open(site.folder) as state:
+        state.follow_groups(site.cluster)
+        assert site.judged(state, *passes(NOW, END)).is_empty()
+        state.follow_groups(fresh.cluster)
+        assert fresh.judged(state, *passes(END, END + 600)).is_empty()
+
+
 def test_without_files_of_places_nothing_is_judged(site: Site) -> None:
     with State.open(site.folder) as state:
         assert len(network_studies(site.cluster, site.store, state, Log(quiet=True))) == 1

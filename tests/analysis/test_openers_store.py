@@ -128,6 +128,26 @@ def test_a_later_start_knows_what_history_holds(site: Site) -> None:
         assert site.judged(state, *passes(LATER - 600, LATER + 900))[schema.SRC].to_list() == ["mgmt-3"]
 
 
+@pytest.mark.parametrize("is_another", [False, True])
+def test_a_renamed_group_is_no_news_and_another_one_is(site: Site, *, is_another: bool) -> None:
+    """It is known again by its prefixes."""
+    site.open(NOW, "mgmt-1", "training")
+    changes = {"id": "gpus"} | ({"prefixes": (ip_network("10.99.0.0/16"),)} if is_another else {})
+    groups = (replace(one, **changes) if one.id == "training" else one for one in site.cluster.groups)
+    fresh = replace(site.cluster, groups=tuple(groups))
+    with State.open(site.folder) as state:
+        assert state.follow_groups(site.cluster) == {}
+        study = OpenerStudy(site.cluster, site.store, state, Log(quiet=True))
+        for span in passes(NOW, LATER):
+            study.judge(span, ())
+    site.open(LATER, "mgmt-1", "gpus")
+    with State.open(site.folder) as state:
+        assert state.follow_groups(fresh) == ({} if is_another else {"training": "gpus"})
+        assert state.follow_groups(fresh) == {}
+        study = OpenerStudy(fresh, site.store, state, Log(quiet=True))
+        assert bool(study.judge(Span(LATER, LATER + 300, LATER + 300, LATER + 300), ())) is is_another
+
+
 def test_the_ledger_has_every_session_expected_or_not(site: Site) -> None:
     for at in range(LATER, LATER + 1800, 600):
         site.open(at, "mgmt-1", "training")
