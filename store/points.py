@@ -1,6 +1,7 @@
 """Frames to InfluxDB line protocol, a column at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
 
 import polars as pl
 
@@ -13,6 +14,9 @@ _SPECIAL = r"[,= \\\r\n]"
 _BATCH_ROWS = 20_000
 _BATCH_BYTES = 8_000_000
 
+_BODY = "its fields"
+_Part: TypeAlias = tuple[str, pl.Expr, bool]
+"""Of a line: a text, what stands in its braces, and whether it is in every row; where that is null, it is left out."""
 
 _KINDS: dict[Kind, pl.DataType] = {Kind.INT: pl.Int64(), Kind.FLOAT: pl.Float64(), Kind.STRING: pl.String()}
 
@@ -40,21 +44,27 @@ def encode(measurement: Measurement, frame: pl.DataFrame) -> bytes:
     frame = frame.rechunk()
     tags = [name for name in measurement.tags if name in frame.columns]
     # All at once: a query of its own for each takes longer than the work itself.
-    special = frame.select(pl.col(name).cast(pl.String).unique().str.contains(_SPECIAL).any() for name in tags)
-    heads = [_tag(name, has_special=special.item(0, name)) for name in tags]
-    lines = (
-        frame.lazy()
-        .select(
-            pl.concat_str(pl.lit(_escaped(measurement.name)), *heads, ignore_nulls=True).alias("head"),
-            pl.concat_str(*map(_field, fields), separator=",", ignore_nulls=True).alias("body"),
-            pl.col(WINDOW).cast(pl.String).alias("tail"),
-        )
-        .filter(pl.col("body") != "")
-        .select(pl.concat_str("head", "body", "tail", separator=" ").str.join("\n"))
-        .collect()
-        .item()
+    found = frame.select(
+        *(pl.col(name).cast(pl.String).unique().str.contains(_SPECIAL).any() for name in tags),
+        *((pl.col(name).cast(pl.String) == "").any().alias(f"{name} is absent") for name in tags),
     )
-    return str(lines).encode()
+    is_whole = {name: not frame.get_column(name).null_count() for name in frame.columns}
+    parts: list[_Part] = []
+    for name in tags:
+        is_there = is_whole[name] and not found.item(0, f"{name} is absent")
+        parts.append((f",{name}={{}}", _tag(name, has_special=found.item(0, name), is_there=is_there), is_there))
+    rows = frame.lazy()
+    if is_whole[fields[0].name] and fields[0].kind is Kind.INT:
+        for field in fields:
+            text, value = _field(field)
+            is_there = is_whole[field.name] and field.kind is not Kind.FLOAT
+            parts.append((f"{' ' if field is fields[0] else ','}{text}", value, is_there))
+    else:
+        body = pl.concat_str((pl.format(*_field(field)) for field in fields), separator=",", ignore_nulls=True)
+        rows = rows.with_columns(body.alias(_BODY)).filter(pl.col(_BODY) != "")
+        parts.append((" {}", pl.col(_BODY), True))
+    parts.append((" {}", pl.col(WINDOW), True))
+    return bytes(rows.select(_line(_escaped(measurement.name), parts).str.join("\n").cast(pl.Binary)).collect().item())
 
 
 def batches(measurement: Measurement, frame: pl.DataFrame) -> Iterator[tuple[bytes, int]]:
@@ -67,24 +77,38 @@ def batches(measurement: Measurement, frame: pl.DataFrame) -> Iterator[tuple[byt
             yield lines, part.height
 
 
-def _tag(name: str, *, has_special: bool) -> pl.Expr:
+def _line(text: str, parts: Iterable[_Part]) -> pl.Expr:
+    """Return a text and parts one after the other. What is in every row is put together at once: in half the time."""
+    found: list[pl.Expr] = []
+    values: list[pl.Expr] = []
+    for more, value, is_there in parts:
+        if is_there:
+            text, values = text + more, [*values, value]
+        else:
+            found += [pl.format(text, *values), pl.format(more, value)]
+            text, values = "", []
+    return pl.concat_str(*found, pl.format(text, *values), ignore_nulls=True)
+
+
+def _tag(name: str, *, has_special: bool, is_there: bool) -> pl.Expr:
     column = pl.col(name).cast(pl.String)
     if has_special:
         # A backslash cannot be escaped in a tag, and at its end it would swallow the separator.
         column = column.str.replace_all("\\", "/", literal=True).str.replace_all(r"[\r\n]", " ")
         column = column.str.replace_all(r"([,= ])", r"\${1}")
-    return pl.when(column != "").then(pl.format(f",{name}={{}}", column))
+    return column if is_there else pl.when(column != "").then(column)
 
 
-def _field(field: Field) -> pl.Expr:
+def _field(field: Field) -> tuple[str, pl.Expr]:
+    """Return a field's text, and what stands in its braces: null where it is left out."""
     column = pl.col(field.name)
     if field.kind is Kind.INT:
-        return pl.format(f"{field.name}={{}}i", column.cast(pl.Int64))
+        return f"{field.name}={{}}i", column.cast(pl.Int64)
     if field.kind is Kind.FLOAT:
         number = column.cast(pl.Float64)
-        return pl.when(number.is_finite()).then(pl.format(f"{field.name}={{}}", number))
+        return f"{field.name}={{}}", pl.when(number.is_finite()).then(number)
     text = column.cast(pl.String).str.replace_all("\\", "\\\\", literal=True).str.replace_all('"', '\\"', literal=True)
-    return pl.format(f'{field.name}="{{}}"', text)
+    return f'{field.name}="{{}}"', text
 
 
 def _escaped(name: str) -> str:

@@ -17,3 +17,26 @@ def test_texts_in_chunks_of_which_one_is_empty() -> None:
         'egress,src=b bytes=2i,src_address="10.0.0.2" 2',
         "egress,src=c bytes=3i 3",
     ]
+
+
+def test_what_a_row_lacks_is_left_out() -> None:
+    columns = {
+        WINDOW: [1, 2, 3, 4],
+        schema.SRC: ["a", "", None, "b c"],
+        schema.DST: ["x", "y", "z", "w"],
+        schema.BYTES.name: [1, 2, 3, 4],
+        schema.DURATION.name: [0.5, None, float("nan"), 2.0],
+        schema.SRC_ADDRESS.name: ["p", None, 'q"', "r"],
+    }
+    assert encode(schema.EGRESS, pl.DataFrame(columns)).decode().splitlines() == [
+        'egress,src=a,dst=x bytes=1i,duration=0.5,src_address="p" 1',
+        "egress,dst=y bytes=2i 2",
+        'egress,dst=z bytes=3i,src_address="q\\"" 3',
+        'egress,src=b\\ c,dst=w bytes=4i,duration=2.0,src_address="r" 4',
+    ]
+    without = pl.DataFrame(columns | {schema.BYTES.name: [None, None, None, 4]}, schema_overrides={"bytes": pl.Int64})
+    assert encode(schema.EGRESS, without).decode().splitlines() == [
+        'egress,src=a,dst=x duration=0.5,src_address="p" 1',
+        'egress,dst=z src_address="q\\"" 3',
+        'egress,src=b\\ c,dst=w bytes=4i,duration=2.0,src_address="r" 4',
+    ]
