@@ -19,8 +19,10 @@ import polars as pl
 
 from app.errors import UserError, of_disk
 
-VERSION = 2
+VERSION = 3
 """Format of the checkpoint; another version refuses to read it."""
+_READ = (2, VERSION)
+"""Formats that we read. Before 3, all windows of a table were in one file."""
 
 MANIFEST = "manifest.json"
 LOCK = "lock"
@@ -48,7 +50,7 @@ def made(frame: pl.DataFrame | Later) -> pl.DataFrame:
 
 def check_version(path: Path, found: object) -> None:
     """UserError if a manifest's version is not ours."""
-    if found == VERSION:
+    if found in _READ:
         return
     if isinstance(found, int) and found > VERSION:
         raise UserError(
