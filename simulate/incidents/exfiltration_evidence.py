@@ -56,6 +56,11 @@ class _Plan:
         self._stage = stage
         self._groups = {group.id: place for place, group in enumerate(watched(stage.cluster))}
         self._scale = np.array([group.exfil_scale for group in watched(stage.cluster)])
+        # Few addresses send and get many transfers.
+        talks = [talk for incident in incidents for talk in incident.transfers]
+        self._group_at = {
+            text: stage.group_of(text) for text in {end for talk in talks for end in (talk.src, talk.dst)}
+        }
         pieces = [
             (number, *piece)
             for number, incident in enumerate(incidents)
@@ -79,7 +84,7 @@ class _Plan:
 
     def _piece(self, talk: Transfer) -> tuple[int, int, int, float] | None:
         """Return group, begin, end and bytes of what a transfer sends outside; None if it does not count."""
-        ends = (self._stage.group_of(talk.src), self._stage.group_of(talk.dst))
+        ends = (self._group_at[talk.src], self._group_at[talk.dst])
         inside, outside, volume = (ends[0], ends[1], float(talk.volume))
         answers = talk.answers
         if outside in self._groups:

@@ -5,6 +5,7 @@ plan. How long after that an alert may still begin differs by rule: as long as t
 rule looks at.
 """
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -299,15 +300,18 @@ def _before(week: Crossing | None, day: Crossing | None) -> Crossing | None:
 
 
 def _recurring(stage: Stage, group: str, address: str, calls: list[int]) -> list[Expected]:
-    """Return what is owed for an unlisted address that is called at these moments."""
+    """Return what is owed for an unlisted address that is called at these moments, in their order."""
     limits, zone = stage.cluster.thresholds, stage.cluster.site.time_zone
-    days = local_time(zone, np.array(calls, np.int64)) // _DAY
-    hours = np.array(calls, np.int64) // _HOUR
+    days: set[int] = set()
+    hours: deque[int] = deque()
     due, complete = None, 0
-    for number, moment in enumerate(calls, start=1):
-        of_days = len(np.unique(days[:number]))
-        of_hours = len(np.unique(hours[:number][hours[:number] * _HOUR > moment - _WEEK]))
-        if of_days >= limits.recurrence_days or of_hours >= limits.recurrence_hours:
+    for moment, local in zip(calls, local_time(zone, np.array(calls, np.int64)).tolist(), strict=True):
+        days.add(local // _DAY)
+        if not hours or hours[-1] != moment // _HOUR:
+            hours.append(moment // _HOUR)
+        while hours[0] * _HOUR <= moment - _WEEK:
+            hours.popleft()
+        if len(days) >= limits.recurrence_days or len(hours) >= limits.recurrence_hours:
             due, complete = -(-(moment + 1) // LEDGER_SECONDS) * LEDGER_SECONDS, moment
             break
     if due is None:

@@ -121,8 +121,9 @@ def beacon(
     for one in nodes:
         sleeps = every * (1 + jitter * rng.uniform(-1, 1, 2 * (end - start) // every + 2))
         moments = start + np.cumsum(sleeps).astype(int)
+        address = stage.address(one)
         talks[one.name] = [
-            Transfer(stage.address(one), target, int(at), int(at) + 1, volume, port=port, proto=proto)
+            Transfer(address, target, int(at), int(at) + 1, volume, port=port, proto=proto)
             for at in moments[moments < end]
         ]
     alerts = [alert for name, sent in talks.items() for alert in expect.egress_alerts(stage, name, sent)]
