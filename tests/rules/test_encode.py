@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from cluster.document import Parser
 from cluster.load import load_cluster
 from cluster.model import (
     AlertsFrom,
@@ -54,7 +55,7 @@ RULE_KEYS = {
 
 
 def _loaded(cluster: Cluster, path: str) -> dict[str, Any]:
-    content = yaml.safe_load(artefacts(cluster)[path])
+    content = yaml.load(artefacts(cluster)[path], Parser)  # noqa: S506 - a safe loader
     assert isinstance(content, dict)
     assert content["apiVersion"] == 1
     return content
