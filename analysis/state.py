@@ -34,6 +34,7 @@ from analysis.jobs.job_windows import end_of, start_of
 from app import sqlite_file
 from app.errors import UserError, of_disk
 from cluster.model import Cluster, Job
+from store import schema
 
 FILE = "analysis.sqlite"
 LOCK = "analysis.lock"
@@ -93,7 +94,7 @@ CREATE INDEX IF NOT EXISTS memory_by_time ON memory (study, job_class, end);
 _FORGET_UNSEEN = """
 DELETE FROM contact WHERE (src, dst) IN (SELECT src, dst FROM contact WHERE last_seen < ? LIMIT ?)
 """
-_OF_GROUPS = (("network", "src_group"), ("opener", "dst_group"), ("country", "dst_group"))
+_OF_GROUPS = (("network", schema.SRC_GROUP), ("opener", schema.DST_GROUP), ("country", schema.DST_GROUP))
 """Tables that know something of groups, and the column with their names."""
 
 _ADDED = (("contact", "last_seen", "INTEGER NOT NULL DEFAULT 0"),)

@@ -1,6 +1,7 @@
 """Three weeks of what leaves an ordinary cluster, in a real InfluxDB, and thefts beside it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from zoneinfo import ZoneInfo
 
@@ -45,24 +46,20 @@ _GROUPS = {
 _PACKET = 1_500
 
 
-def cluster_of(url: str, database: str) -> Cluster:
-    """Return a cluster with groups of all roles and a partner; Amsterdam time, three artefacts, default thresholds."""
+def month_of(url: str, database: str, state: str = ".", **changes: object) -> Cluster:
+    """Return a cluster of model storage, training and a partner; Amsterdam time; three artefacts."""
 
     def nodes(group: str, prefix: str, names: list[str]) -> tuple[Node, ...]:
         return tuple(
             Node(name, group, (NodeAddress(ip_address(f"{prefix}.{number + 1}")),)) for number, name in enumerate(names)
         )
 
-    return Cluster(
+    found = Cluster(
         name="month",
         groups=(
             Group("models", "Model Storage", Role.MODEL_STORAGE, (ip_network("10.40.0.0/24"),)),
             Group("training", "GPU Training Nodes", Role.TRAINING, (ip_network("10.20.0.0/16"),)),
             Group("partner", "Partner Labs", Role.APPROVED_EXTERNAL, (ip_network("198.51.100.0/24"),)),
-            Group("storage", "Checkpoints", Role.STORAGE, (ip_network("10.30.0.0/24"),)),
-            Group("inference", "Inference", Role.INFERENCE, (ip_network("10.50.0.0/24"),)),
-            Group("management", "Management", Role.MANAGEMENT, (ip_network("10.60.0.0/24"),)),
-            Group("users", "Users", Role.CUSTOM, (ip_network("10.70.0.0/24"),)),
         ),
         site=Site(ZoneInfo("Europe/Amsterdam")),
         nodes=(
@@ -71,8 +68,21 @@ def cluster_of(url: str, database: str) -> Cluster:
         ),
         artefacts=(Artefact("adapter", 10**9), Artefact("llama-70b", 141 * 10**9), Artefact("llama-405b", 810 * 10**9)),
         store=StoreSettings(url=url, database=database),
-        bridge=BridgeSettings(state="."),
+        bridge=BridgeSettings(state=state),
     )
+    return replace(found, **changes)  # type: ignore[arg-type]
+
+
+def cluster_of(url: str, database: str) -> Cluster:
+    """Return the same with checkpoint storage, inference, management and people; thresholds as they are by default."""
+    plain = month_of(url, database)
+    more = (
+        Group("storage", "Checkpoints", Role.STORAGE, (ip_network("10.30.0.0/24"),)),
+        Group("inference", "Inference", Role.INFERENCE, (ip_network("10.50.0.0/24"),)),
+        Group("management", "Management", Role.MANAGEMENT, (ip_network("10.60.0.0/24"),)),
+        Group("users", "Users", Role.CUSTOM, (ip_network("10.70.0.0/24"),)),
+    )
+    return replace(plain, groups=(*plain.groups, *more))
 
 
 def talk(

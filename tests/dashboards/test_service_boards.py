@@ -371,7 +371,7 @@ def test_the_share_of_counters_keeps_its_fraction(store: Store, title: str, span
 def test_the_newest_minute_on_the_wall_is_whole(store: Store) -> None:
     """Rollups are made once a minute: what one finds amid a minute is a part of it, and stands there until the next."""
     now = time.time()
-    amid = int(now - 80) // 60 * 60 + 30
+    amid = int(now - 60) // 60 * 60 + 30
     row = {"src_group": "users", "dst_group": "storage", "proto": "tcp", "service": "nfs", "shard": "0", "bytes": 1000}
     windows = [
         [row | {points.WINDOW: at} for at in range(*ends, 10)] for ends in ((amid - 600, amid), (amid, amid + 30))
