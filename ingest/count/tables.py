@@ -379,10 +379,10 @@ class WindowTable:
         newest = merged.get_column(WINDOW).max()
         alive = self.series.filter(pl.col(WINDOW) >= (int(newest) if isinstance(newest, int) else 0) - self._keep)
         wanted = wanted.with_columns(self._series_hash())
+        known = pl.col(_HASH).is_in(alive.get_column(_HASH).implode())
+        fresh = wanted.filter(~known).get_column(_HASH).unique(maintain_order=True)
         room = max(self._budget - alive.height, 0)
-        if wanted.height > room:
-            known = pl.col(_HASH).is_in(alive.get_column(_HASH).implode())
-            fresh = wanted.filter(~known).get_column(_HASH).unique(maintain_order=True)
+        if len(fresh) > room:
             refused = fresh.slice(room)
             self.over_budget += len(refused)
             wanted = wanted.filter(~pl.col(_HASH).is_in(refused.implode()))
@@ -440,13 +440,10 @@ class WindowTable:
 
     def _others(self, rows: pl.DataFrame, bound: Bound) -> pl.DataFrame:
         """Return the ``other`` points: what was folded for good plus what has no name now."""
-        unnamed = rows.filter(~pl.col(NAMED) | self._is_other())
-        return self._fold(unnamed, bound, rows) if unnamed.height else unnamed
+        return self._fold(rows.filter(~pl.col(NAMED) | self._is_other()), bound, rows)
 
     def _zeros(self, merged: pl.DataFrame, rest: pl.DataFrame) -> pl.DataFrame:
         """Return empty ``other`` rows for those points of `rest` that have none in the table yet."""
-        if rest.is_empty():
-            return rest
         absent = rest.join(merged.filter(self._is_other()), on=self.keys, how="anti")
         return absent.with_columns(
             *(pl.lit(0, pl.Int64).alias(name) for name in self._sums),

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import polars as pl
 
 from cluster.model import ANY, CloudFormat, Cluster, Exporter, ExportProtocol, GroupPair, SamplingMode
+from ingest.flows.text_numbers import Texts
 from ingest.read.records import other_end
 
 AUTO_RATE = 0
@@ -43,6 +44,7 @@ class ExporterBook:
         self.names: list[str] = []
         self.configured = tuple(exporter.name for exporter in cluster.exporters)
         self._texts: dict[str, int] = {}
+        self._places = Texts()
         self._by_address = {str(exporter.address): exporter for exporter in cluster.exporters}
         self._rates: list[int] = []
         self._overheads: list[int] = []
@@ -110,13 +112,17 @@ class ExporterBook:
         return result
 
     def number(self, column: pl.Series) -> npt.NDArray[np.int64]:
-        """Return exporters (String, null if not printed) as numbers; best asked of each once."""
-        texts = column.to_list()
-        for text in dict.fromkeys(texts):
-            if text not in self._texts:
-                self._learn(text)
+        """Return the exporters of records (String, null if not printed) as numbers."""
+        places = self._places.find(column)
+        if places.null_count():
+            for text in column.filter(places.is_null()).unique().to_list():
+                if text not in self._texts:
+                    self._learn(text)
+            self._places.add(pl.Series("text", list(self._texts)[len(self._places) :], pl.String))
+            places = self._places.find(column)
         rest = self.names.index(UNLISTED) if UNLISTED in self.names else 0
-        return np.array([rest if text is None else self._texts.get(text, rest) for text in texts], np.int64)
+        numbers = np.array([*self._texts.values(), rest], np.int64)
+        return np.asarray(numbers[places.fill_null(len(self._places)).to_numpy()], np.int64)
 
     def has_authority(
         self, exporter: npt.NDArray[np.int64], src_group: npt.NDArray[np.uint8], dst_group: npt.NDArray[np.uint8]

@@ -78,8 +78,5 @@ class Vocabulary:
             self._texts = Texts()
         numbers = self._texts.number(column)
         beyond = len(self._texts)
-        if not numbers.null_count():
-            used, codes = renumbered(numbers.to_numpy().astype(np.int64), beyond)
-            return Words(self._texts.known if len(used) == beyond else self._texts.known.gather(used), codes)
         used, codes = renumbered(numbers.fill_null(beyond).to_numpy().astype(np.int64), beyond + 1)
         return Words(self._texts.known.extend_constant(None, 1).gather(used), codes)
