@@ -19,10 +19,8 @@ import polars as pl
 
 from app.errors import UserError, of_disk
 
-VERSION = 3
+VERSION = 2
 """Format of the checkpoint; another version refuses to read it."""
-_READ = (2, VERSION)
-"""Formats that we read. Before 3, all windows of a table were in one file."""
 
 MANIFEST = "manifest.json"
 LOCK = "lock"
@@ -50,7 +48,7 @@ def made(frame: pl.DataFrame | Later) -> pl.DataFrame:
 
 def check_version(path: Path, found: object) -> None:
     """UserError if a manifest's version is not ours."""
-    if found in _READ:
+    if found == VERSION:
         return
     if isinstance(found, int) and found > VERSION:
         raise UserError(

@@ -85,7 +85,7 @@ _COUNTERS = "interface-counters"
 SAMPLES = "newest-samples"
 """Frame of `Engine.dump`: the newest sample of each interface."""
 
-_SERIES, _KNOWN, _NEWER = "series-", "known-", "newer-"
+_SERIES, _KNOWN = "series-", "known-"
 
 Part = WindowTable | Once
 """What is kept by window."""
@@ -442,15 +442,13 @@ class Engine:
     @property
     def state_rows(self) -> int:
         """Rows in memory."""
-        rows = sum(table.older.height + table.newer.height for table in self._tables.values())
-        return rows + len(self._once)
+        return sum(table.state.height for table in self._tables.values()) + len(self._once)
 
     # -- memory ------------------------------------------------------------------------------------
 
     def dump(self) -> tuple[Frames, dict[str, Any]]:
         """Return frames and notes from which `load` makes the same engine; nothing may be pending."""
-        frames = {name: table.older for name, table in self._tables.items()} | self.frames_beside()
-        frames |= {f"{_NEWER}{name}": table.newer for name, table in self._tables.items() if table.newer.height}
+        frames = {name: table.state for name, table in self._tables.items()} | self.frames_beside()
         return frames | self._once.frames(), self.notes()
 
     def frames_beside(self) -> dict[str, pl.DataFrame]:
@@ -486,8 +484,6 @@ class Engine:
         for name, table in self._tables.items():
             if name in frames:
                 table.restore(frames[name])
-            if f"{_NEWER}{name}" in frames:
-                table.put_back(frames[f"{_NEWER}{name}"])
             if f"{_SERIES}{name}" in frames:
                 table.series = frames[f"{_SERIES}{name}"]
             table.known = frames.get(f"{_KNOWN}{name}", table.known)

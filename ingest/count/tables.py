@@ -58,8 +58,6 @@ class WindowTable:
         over_budget: series that the budget refused a name, since somebody set it to 0.
         capped: totals that MAX_TOTAL held back, likewise.
         evicted_before: windows that begin before this second are no longer here.
-        older: rows of windows that did not change for a while; the same object until one of them does.
-        newer: rows of all other windows.
         series: hashes of the series that were named, each with its newest window.
         known: hashes of those who are in the first tag of a bound with kinds, each with its first window.
     """
@@ -99,8 +97,7 @@ class WindowTable:
         self._named, self._budget, self._keep = named, budget, keep
         self._foreign = pl.Series("foreign", list(foreign), pl.String)
         self._pending: list[pl.DataFrame] = []
-        self.older = self.newer = self.empty()
-        self._merged_windows = pl.Series(WINDOW, [], pl.Int64)
+        self.state = self.empty()
         self.series = pl.DataFrame(schema={_HASH: pl.UInt64, WINDOW: pl.Int64})
         self.known = self.series
 
@@ -113,15 +110,6 @@ class WindowTable:
         if self.measurement.bound:
             columns[NAMED] = pl.Boolean
         return pl.DataFrame(schema=columns)
-
-    @property
-    def state(self) -> pl.DataFrame:
-        """All rows."""
-        return pl.concat([self.older, self.newer])
-
-    @state.setter
-    def state(self, rows: pl.DataFrame) -> None:
-        self.older, self.newer = rows, rows.clear()
 
     @property
     def pending_rows(self) -> int:
@@ -150,7 +138,7 @@ class WindowTable:
 
     def put_back(self, rows: pl.DataFrame) -> None:
         """Take rows of windows that had been evicted."""
-        self.older = pl.concat([self.older, self._as_state(rows)])
+        self.state = pl.concat([self.state, self._as_state(rows)])
 
     def restore(self, rows: pl.DataFrame) -> None:
         """Take the state that this table had before a restart, for what it has now."""
@@ -159,7 +147,7 @@ class WindowTable:
     def _as_state(self, rows: pl.DataFrame) -> pl.DataFrame:
         return (
             self._with_values(self._labelled(rows))
-            .select(self.older.columns)
+            .select(self.state.columns)
             .with_columns(pl.col(self._labels).fill_null(""))
         )
 
@@ -184,17 +172,13 @@ class WindowTable:
             return self._points(self.empty())
         fresh = pl.concat([frame.drop(NAMED, strict=False) for frame in self._pending], how="diagonal")
         self._pending.clear()
-        self._merged_windows = fresh.get_column(WINDOW).unique()
         return pl.concat([self._with(part) for part in _parts(fresh)])
 
     def _with(self, fresh: pl.DataFrame) -> pl.DataFrame:
         """Fold rows into the state; return the points that changed."""
-        is_hot = pl.col(WINDOW).is_in(fresh.get_column(WINDOW).unique().implode())
-        late = self.older.filter(is_hot)
-        if late.height:
-            self.older = self.older.filter(~is_hot)
-        merged, changed = self._merged(pl.concat([late, self.newer.filter(is_hot)]), fresh)
-        self.newer = pl.concat([self.newer.filter(~is_hot), merged.select(self.older.columns)])
+        is_hot = self.state.get_column(WINDOW).is_in(fresh.get_column(WINDOW).unique().implode())
+        merged, changed = self._merged(self.state.filter(is_hot), fresh)
+        self.state = pl.concat([self.state.filter(~is_hot), merged.select(self.state.columns)])
         return self._points(changed)
 
     def _merged(self, hot: pl.DataFrame, fresh: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -210,19 +194,15 @@ class WindowTable:
         # A longer window goes as a whole: until then its rows are one total.
         before = before // self.seconds * self.seconds
         self.evicted_before = max(self.evicted_before, before)
-        begins = [begin for part in (self.older, self.newer) if (begin := part.get_column(WINDOW).min()) is not None]
-        if not begins or min(int(str(begin)) for begin in begins) >= before:
-            return self.older.clear()
+        oldest = self.state.get_column(WINDOW).min()
+        if oldest is None or int(str(oldest)) >= before:
+            return self.state.clear()
         is_old = pl.col(WINDOW) < before
         if held:
             is_old &= ~pl.col(WINDOW).is_in(list(held))
         old = self.state.filter(is_old)
         if old.height:
-            # The checkpoint writes these anew: now is the time to add what has come to rest since.
-            is_hot = pl.col(WINDOW).is_in(self._merged_windows.implode())
-            kept = self.newer.filter(~is_old)
-            self.older = pl.concat([self.older.filter(~is_old), kept.filter(~is_hot)], rechunk=True)
-            self.newer = kept.filter(is_hot)
+            self.state = self.state.filter(~is_old)
         return old
 
     def all_points(self) -> pl.DataFrame:
@@ -303,7 +283,7 @@ class WindowTable:
         promoted = pl.col("promoted")
         is_other = self._is_other()
         merged = merged.with_columns((pl.col(NAMED) | promoted).alias(NAMED), (pl.col(_FRESH) | promoted).alias(_FRESH))
-        merged = self._forget_smallest(merged.select(*self.older.columns, _FRESH), bound)
+        merged = self._forget_smallest(merged.select(*self.state.columns, _FRESH), bound)
         rest = self._others(merged, bound)
         # Once an `other` point was written it stays in the table, if only as zero: it must be written again when its
         # conversations get names.
@@ -361,8 +341,7 @@ class WindowTable:
         client = pl.struct(bound.per, bound.tags[0]).hash().alias(_HASH)
         rows = merged.select(*place, *bound.kinds, size, client, (~self._is_other()).alias("is_one"))
         both = pl.concat([self.known, rows.filter("is_one").select(_HASH, WINDOW)]).group_by(_HASH).agg(pl.min(WINDOW))
-        known = both.sort(WINDOW, _HASH).tail(_MOST_KNOWN)
-        self.known = self.known if self.known.equals(known) else known
+        self.known = both.sort(WINDOW, _HASH).tail(_MOST_KNOWN)
         since = self.known.select(_HASH, pl.col(WINDOW).alias("since"))
         is_new = pl.col(WINDOW) - pl.col("since") < _NEW_SECONDS
         rows = rows.join(since, on=_HASH, how="left", maintain_order="left").with_columns(is_new.alias("is_new"))
@@ -388,9 +367,7 @@ class WindowTable:
             wanted = wanted.filter(~pl.col(_HASH).is_in(refused.implode()))
         named = merged.filter(NAMED).select(self._series_hash(), WINDOW)
         used = pl.concat([alive, wanted.select(_HASH, WINDOW), named])
-        series = used.group_by(_HASH).agg(pl.max(WINDOW)).sort(_HASH)
-        # The same object is not saved again.
-        self.series = self.series if self.series.equals(series) else series
+        self.series = used.group_by(_HASH).agg(pl.max(WINDOW))
         return wanted.get_column("row")
 
     def _forget_smallest(self, merged: pl.DataFrame, bound: Bound) -> pl.DataFrame:

@@ -528,20 +528,14 @@ def test_a_group_with_off_hours_of_its_own_follows_them() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("is_before", [False, True])
-def test_the_same_engine_after_a_restart(*, is_before: bool) -> None:
+def test_the_same_engine_after_a_restart() -> None:
     rows = random_records(9, 200)
     straight, stopped = (Engine(cluster(), Clock.LIVE, Counters()) for _ in range(2))
     for engine in (straight, stopped):
         engine.take(frame(rows[:100]), T0 / 1000 + 120)
         engine.merge()
     restarted = Engine(cluster(), Clock.LIVE, Counters())
-    frames, notes = stopped.dump()
-    if is_before:
-        # As checkpoints of format 2 have them: all windows of a table in one frame.
-        frames = {name: one for name, one in frames.items() if not name.startswith("newer-")}
-        frames |= {name: table.state for name, table in stopped.tables.items()}
-    restarted.load(frames, notes)
+    restarted.load(*stopped.dump())
     for engine in (straight, restarted):
         engine.take(frame(rows[100:]), T0 / 1000 + 120)
         engine.merge()

@@ -314,24 +314,3 @@ def test_a_flood_of_forged_addresses_takes_a_quarter_of_the_names_and_the_budget
         assert {"203.0.113.9", CROWD[-1][0], CROWD[-30][0]} <= named(points)
         assert len(named(points)) <= 50
     assert table.series.height <= 100
-
-
-def test_only_windows_that_change_are_new_to_a_checkpoint() -> None:
-    table = egress_table()
-    table.add(partial([(window, "gpu-1", "203.0.113.1", 5) for window in (0, 10, 20, 30)]))
-    table.merge()
-    table.add(partial([(30, "gpu-1", "203.0.113.1", 5)]))
-    table.merge()
-    assert table.evict(10)[WINDOW].to_list() == [0]
-    resting, series = table.older, table.series
-    assert sorted(resting[WINDOW]) == [10, 20]
-    table.add(partial([(30, "gpu-1", "203.0.113.1", 1), (40, "gpu-1", "203.0.113.1", 2)]))
-    table.merge()
-    assert table.older is resting
-    assert table.series is not series
-    series = table.series
-    table.add(partial([(40, "gpu-1", "203.0.113.1", 2), (20, "gpu-1", "203.0.113.1", 3)]))
-    assert sorted(table.merge().select(WINDOW, "bytes").rows()) == [(20, 8), (40, 4)]
-    assert table.older is not resting
-    assert table.series is series
-    assert sorted(table.state.select(WINDOW, "bytes").rows()) == [(10, 5), (20, 8), (30, 11), (40, 4)]
