@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import polars as pl
 
@@ -77,7 +78,7 @@ class Analyser:
         jobs: who knows the job windows.
         log: for progress.
         is_stopping: asked between stretches of work; True ends it with AnalysisStoppedError.
-        standings: of running jobs, from which a live analysis goes on.
+        folder: in which it keeps where running jobs stand, to go on from there; None: nowhere.
     """
 
     def __init__(
@@ -89,9 +90,9 @@ class Analyser:
         *,
         log: Log,
         is_stopping: Callable[[], bool] = lambda: False,
-        standings: Standings | None = None,
+        folder: Path | None = None,
     ) -> None:
-        self._standings = standings
+        self._standings = None if folder is None else Standings(folder, cluster, log)
         self._cluster, self._store, self._state, self._jobs, self._log = cluster, store, state, jobs, log
         self._reader = Reader(store, cluster)
         self._window = cluster.bridge.window
@@ -220,7 +221,7 @@ class Analyser:
     def rest(self) -> None:
         """Keep on disk how all jobs stand: nothing more will be judged here."""
         if self._final is not None:
-            self._runs.keep(self._final, now=True)
+            self._runs.keep(self._final, all_jobs=True)
 
     def _turn_back(self, now: float, final: int, position: int) -> None:
         """Forget a position that a clock which was ahead left: nothing would be judged until time gets there.

@@ -23,7 +23,6 @@ from analysis.detectors.roles.role_watch import RoleLook, RoleWatching
 from analysis.jobs.all_sources import JobSources, stored_jobs
 from analysis.jobs.job_windows import ClusterFileJobs
 from analysis.jobs.register import Register
-from analysis.standings import Standings
 from analysis.state import AUDIT, State, exclusive
 from app.errors import ClusterflowError, StoreError, UserError
 from app.log import Log
@@ -118,15 +117,11 @@ def _live(cluster: Cluster, log: Log, stopping: threading.Event, every: float, *
                 register.forget_all()
                 lease.is_new = False
             sources = JobSources(fresh, store, register, log, path=path, check=_check_of(lease.ends))
-            standings = Standings(folder, fresh, log)
-            return Analyser(fresh, store, state, sources, log=log, is_stopping=lease.ends, standings=standings), sources
+            return Analyser(fresh, store, state, sources, log=log, is_stopping=lease.ends, folder=folder), sources
 
         def following() -> Analyser:
-            standings = Standings(folder, cluster, log)
-            known = ClusterFileJobs(cluster)
-            return Analyser(
-                cluster, store, state, known, log=log, is_stopping=lambda: not lease.stands_by(), standings=standings
-            )
+            known, ends = ClusterFileJobs(cluster), lambda: not lease.stands_by()
+            return Analyser(cluster, store, state, known, log=log, is_stopping=ends, folder=folder)
 
         if once:
             analyser, sources = made(cluster)
@@ -197,8 +192,8 @@ def _waited(lease: Lease, store: Store, log: Log, following: Callable[[], Analys
             analyser.follow(time.time(), stored_jobs(store))
         except StoreError as error:
             log.sparse("store_failed", why=" ".join(error.lines()))
-        except sqlite3.Error as error:
-            log.sparse("state_not_saved", why=str(error), hint="whoever leads here next tells more")
+        except sqlite3.DatabaseError as error:
+            _tell_unsaved(error, log)
         except AnalysisStoppedError:
             break
     if analyser is not None:
@@ -241,17 +236,8 @@ def _run(
                 roles.know(sources.jobs())
             except StoreError as error:
                 log.sparse("store_failed", why=" ".join(error.lines()))
-            except sqlite3.OperationalError as error:
-                # What was not saved is judged again with the next tick, as after a crash.
-                log.sparse("state_not_saved", why=str(error), hint="make room on the disk of bridge.state; tried again")
             except sqlite3.DatabaseError as error:
-                if error.sqlite_errorcode & 0xFF not in _DAMAGED:
-                    raise
-                # Tried again it would be as damaged; whoever starts us again has it moved aside.
-                raise ClusterflowError(
-                    f"a file in the state folder is damaged: {error}",
-                    "start the analysis again: it moves the file aside and rebuilds it from the store",
-                ) from error
+                _tell_unsaved(error, log)
             else:
                 log.sparse("tick", level="info", **_numbers(result), seconds=time.monotonic() - began)
             lease.stopping.wait(max(every - (time.monotonic() - began), 0.0))
@@ -269,6 +255,21 @@ def _run(
         return None
     reload.taken_up(sources.cluster, others[1].cluster)
     return others
+
+
+def _tell_unsaved(error: sqlite3.DatabaseError, log: Log) -> None:
+    """Tell that the state was not saved: it is tried again. ClusterflowError where its file is damaged."""
+    if isinstance(error, sqlite3.OperationalError):
+        # What was not saved is judged again with the next tick, as after a crash.
+        log.sparse("state_not_saved", why=str(error), hint="make room on the disk of bridge.state; tried again")
+        return
+    if error.sqlite_errorcode & 0xFF not in _DAMAGED:
+        raise error
+    # Tried again it would be as damaged; whoever starts us again has it moved aside.
+    raise ClusterflowError(
+        f"a file in the state folder is damaged: {error}",
+        "start the analysis again: it moves the file aside and rebuilds it from the store",
+    ) from error
 
 
 def _round(analyser: Analyser, sources: JobSources, store: Store) -> Round:

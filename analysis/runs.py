@@ -114,21 +114,21 @@ class JobRuns:
         for running in self._running.values():
             running.ahead = None
 
-    def keep(self, final: int, *, now: bool = False) -> None:
-        """Keep on disk how jobs stand, so that the next process need not judge them from their begin.
+    def keep(self, final: int, *, all_jobs: bool = False) -> None:
+        """Keep on disk how jobs stand, so that the next process need not judge them from their start.
 
         Args:
             final: the moment up to which the state is saved: of jobs that are further on, the file stays as it is.
-            now: keep all of them; else those that it has been long of, the longest first, and some at a time.
+            all_jobs: whether to keep all of them; else some of those that were kept long ago, the oldest first.
         """
         if self._standings is None:
             return
-        least, size = 0 if now else _KEEP_EVERY, 0
+        least, size = 0 if all_jobs else _KEEP_EVERY, 0
         for running in sorted(self._running.values(), key=lambda one: one.kept):
             if running.first < running.at <= final and running.at - running.kept > least:
                 size += self._standings.keep(running.job, replace(running, ahead=None, kept=running.at))
                 running.kept = running.at
-                if size >= _KEPT_AT_ONCE and not now:
+                if size >= _KEPT_AT_ONCE and not all_jobs:
                     break
 
     def judge(self, jobs: Sequence[Job], span: Span, following: int, raw_from: int) -> Judged:
@@ -310,15 +310,13 @@ class JobRuns:
 
         What goes on was judged: all jobs of a week are too many to look for each run among them.
         """
-        over = [key for key, running in self._running.items() if running.is_over]
-        for key in over:
-            self._save(running := self._running.pop(key))
-            if self._standings is not None:
-                self._standings.forget(running.job)
+        over = [self._running.pop(key) for key in [key for key, one in self._running.items() if one.is_over]]
+        for running in over:
+            self._save(running)
         if over:
             self._state.forget_runs(raw_from, {job.job_class for job in jobs})
             if self._standings is not None:
-                self._standings.forget_before(raw_from)
+                self._standings.forget((running.job for running in over), raw_from)
         for key in [key for key, running in self._running.items() if running.job not in judged]:
             del self._running[key]
 

@@ -1,7 +1,7 @@
 """Where running jobs stand, on disk: a start, or a changed cluster.yaml, goes on from there.
 
-Else it judges each job from its begin again, to know what its windows hand on: minutes for a day of a large job, half
-an hour for hundreds of small ones, in which nobody watches.
+Else the analysis judges each job from its start again, to know what its windows hand on: minutes for a day of a large
+job, half an hour for hundreds of small ones, in which nobody watches.
 
 A file a job: its states before a window that no late record can change. All of it can be had from the store, so a
 file that is missing or damaged, of other settings, or of states that this clusterflow does not have, makes the start
@@ -11,7 +11,8 @@ longer and nothing else.
 import hashlib
 import os
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -67,7 +68,7 @@ class Standings:
             return None
         except Exception as error:  # noqa: BLE001 - what is damaged makes pickle raise errors of many kinds
             why = f"{type(error).__name__}: {error}"
-            self._log.warning("standing_unread", job=job.id, why=why, what="judged from its begin again")
+            self._log.warning("standing_unread", job=job.id, why=why, what="judged from its start again")
             return None
 
     def keep(self, job: Job, standing: object) -> int:
@@ -85,28 +86,27 @@ class Standings:
             fresh.replace(path)
         except OSError as error:
             self._log.sparse(
-                "standing_not_kept", job=job.id, why=str(error), hint="make room; the next start is longer"
+                "standing_not_kept",
+                job=job.id,
+                why=str(error),
+                hint="make room on the disk of bridge.state; until then a restart takes longer",
             )
             return 0
         return size
 
-    def forget(self, job: Job) -> None:
-        """Forget a job that is over."""
-        self._path(job).unlink(missing_ok=True)
-
-    def forget_before(self, moment: float) -> None:
-        """Forget what was last kept before a moment, epoch seconds: of jobs that nobody knows any more."""
-        for path in self._files():
-            if path.stat().st_mtime < moment:
-                path.unlink(missing_ok=True)
+    def forget(self, over: Iterable[Job], oldest: float) -> None:
+        """Forget jobs that are over, and those that nobody knows any more: last kept before `oldest`, epoch seconds."""
+        for job in over:
+            _remove(self._path(job))
+        for path in self._folder.glob("*"):
+            with suppress(OSError):
+                if path.stat().st_mtime < oldest:
+                    _remove(path)
 
     def forget_all(self) -> None:
         """Forget all jobs."""
-        for path in self._files():
-            path.unlink(missing_ok=True)
-
-    def _files(self) -> list[Path]:
-        return list(self._folder.glob("*")) if self._folder.is_dir() else []
+        for path in self._folder.glob("*"):
+            _remove(path)
 
     def _path(self, job: Job) -> Path:
         return self._folder / hashlib.sha256(f"{job.id} {start_of(job)}".encode()).hexdigest()[:32]
@@ -119,6 +119,12 @@ class Standings:
         nodes = [(self._nodes.get(name), self._gpus.get(name)) for name in job.nodes]
         told = repr((self._settings, self._cluster.is_inferred(job), nodes))
         return hashlib.sha256(told.encode()).hexdigest().encode() + b"\n"
+
+
+def _remove(path: Path) -> None:
+    """Delete a file. One that stays costs room: of another job, or of one that is over, nobody reads it."""
+    with suppress(OSError):
+        path.unlink()
 
 
 class _Pickler(pickle.Pickler):

@@ -21,7 +21,7 @@ import polars as pl
 
 from analysis.analyser import Analyser
 from analysis.jobs.job_windows import ClusterFileJobs, active_at
-from analysis.standings import FOLDER, Standings
+from analysis.standings import FOLDER
 from analysis.state import State
 from app.log import Log
 from bench.costs.processes import line, processor_seconds, tell_machine, timed
@@ -183,8 +183,8 @@ def _live(server: LocalInfluxDB, cluster: Cluster, now: int, ticks: int, write: 
     with State.open(folder) as state:
 
         def started(at: float) -> tuple[Analyser, float]:
-            began, standings = time.monotonic(), Standings(folder, cluster, log)
-            analyser = Analyser(cluster, store, state, ClusterFileJobs(cluster), log=log, standings=standings)
+            began = time.monotonic()
+            analyser = Analyser(cluster, store, state, ClusterFileJobs(cluster), log=log, folder=folder)
             analyser.tick(at)
             return analyser, round(time.monotonic() - began, 2)
 

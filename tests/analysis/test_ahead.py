@@ -204,7 +204,7 @@ def played(chance: float, *, anew: bool = False, restarts: tuple[int, ...] = ())
         runs, position = begun(), NOW - OPEN - 30
         for windows.round in range(ROUNDS):
             if windows.round in restarts:
-                runs.keep(position, now=True)
+                runs.keep(position, all_jobs=True)
                 runs = begun()
             closed = NOW + windows.round * 10
             if anew:

@@ -1,9 +1,12 @@
 """The analysis on a real InfluxDB: live, interrupted, and once more over the past."""
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,17 +15,19 @@ import pytest
 import scene
 from polars.testing import assert_frame_equal
 
+from analysis import cli
 from analysis.analyser import Analyser
 from analysis.jobs.all_sources import stored_jobs
 from analysis.jobs.job_windows import ClusterFileJobs
 from analysis.runs import JobRuns, _Running
-from analysis.standings import Standings
+from analysis.standings import FOLDER
 from analysis.state import FILE, State
 from app.errors import UserError
 from app.log import Log
 from cluster.model import Cluster, Job, Outcome, Thresholds
 from store import schema
 from store.influx import Store
+from store.lease import Lease
 from store.local_influxdb import LocalInfluxDB
 from store.schema import Cause, Measurement, NodeState, Stage
 
@@ -40,10 +45,8 @@ class Site:
     start: int
 
     def analyser(self, state: State, folder: Path | None = None) -> Analyser:
-        log = Log()
-        standings = Standings(folder or self.folder, self.cluster, log)
         jobs = ClusterFileJobs(self.cluster)
-        return Analyser(self.cluster, self.store, state, jobs, log=log, standings=standings)
+        return Analyser(self.cluster, self.store, state, jobs, log=Log(), folder=folder or self.folder)
 
     def tick(self, now: float) -> None:
         """Tick as a process that begins and ends with it."""
@@ -411,6 +414,40 @@ def replays_of(name: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, in
 
     monkeypatch.setattr(JobRuns, "_replay", noted)
     return found
+
+
+def test_a_stand_by_keeps_where_jobs_stand_until_it_leads(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "_FOLLOW_JOBS_SECONDS", 0.2)
+    now = time.time()
+    scene.write_training(site.store, site.start, int(now) // 10 * 10)
+    site.tick(now)
+    settings, stopping = replace(site.cluster.store, lease=True), threading.Event()
+    folder = site.folder.with_name("of-another")
+    first, second = (Lease(settings, "analyze", one, Log(quiet=True), stopping) for one in (site.folder, folder))
+    waited: list[bool] = []
+    with State.open(folder) as state, ExitStack() as later:
+        with first:
+            assert first.wait(20)
+            later.enter_context(second)
+            following = partial(site.analyser, state, folder)
+            thread = threading.Thread(target=lambda: waited.append(cli._waited(second, site.store, Log(), following)))
+            thread.start()
+            eventually(lambda: len(list((folder / FOLDER).glob("*"))) == 1, "it follows")
+            assert thread.is_alive()
+        thread.join(20)
+        assert waited == [True]
+        assert second.leads()
+        begins = replays_of("now", monkeypatch)
+        state.forget_all()
+        site.analyser(state, folder).tick(now + 5)
+        assert max((stop - start for start, stop in begins), default=0) <= 60
+
+
+def eventually(is_so: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
 
 
 def assert_says_nothing(measurement: Measurement, rows: pl.DataFrame) -> None:

@@ -221,7 +221,7 @@ def rested(state: State, folder: Path, cluster: Cluster, *jobs: Job) -> Bench:
     """A process that ended after a pass over ten minutes."""
     bench = Bench(state, standings=Standings(folder, cluster, Log(quiet=True)))
     bench.judge(jobs)
-    bench.runs.keep(NOW + 300, now=True)
+    bench.runs.keep(NOW + 300, all_jobs=True)
     return bench
 
 
@@ -344,7 +344,9 @@ def test_a_job_that_is_over_leaves_nothing(state: State, tmp_path: Path) -> None
 
 def test_a_full_disk_stops_nothing(state: State, tmp_path: Path) -> None:
     (tmp_path / FOLDER).write_text("no folder")
-    rested(state, tmp_path, site(), job("long", NOW - 6000))
+    brief = job("brief", NOW - 1200, NOW + 400)
+    bench = rested(state, tmp_path, site(), job("long", NOW - 6000), brief)
+    bench.judge([brief], NOW + 300)
     assert replayed(state, tmp_path, site(), job("long", NOW - 6000)) == WHOLE
 
 
