@@ -1,6 +1,7 @@
 """A cloud that writes down a simulated cluster: the flow logs of both ends of what was sent, and what was sent."""
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,7 +17,8 @@ from simulate.traffic.cast import Cast
 from simulate.traffic.workload import Workload
 
 REPOSITORY = Path(__file__).parents[2]
-START = 1_795_248_000
+# A full hour of yesterday: the store keeps raw points for a week, and drops older ones.
+START = (int(time.time()) // 3_600 - 24) * 3_600
 DEFAULT = (
     "version account-id interface-id srcaddr dstaddr srcport dstport protocol packets bytes start end action log-status"
 )
