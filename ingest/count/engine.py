@@ -205,6 +205,7 @@ class Engine:
         """
         if exporters is None or len(exporters.codes) != frame.height:
             exporters = self._vocabulary.words(frame.get_column(records.EXPORTER))
+        exporters = self._normaliser.exporters.by_protocol(exporters, records.whole(frame.get_column(records.VERSION)))
         flows, refused = self._normaliser.normalise(frame, int(now * 1000), exporters)
         self._counters.add(Stage.NORMALISE, "records", len(flows))
         if len(flows):

@@ -8,8 +8,8 @@ import numpy.typing as npt
 import polars as pl
 
 from cluster.model import ANY, CloudFormat, Cluster, Exporter, ExportProtocol, GroupPair, SamplingMode
-from ingest.flows.text_numbers import Texts
-from ingest.read.records import other_end
+from ingest.flows.text_numbers import Texts, Words
+from ingest.read import records
 
 AUTO_RATE = 0
 """Rate code of an exporter whose records tell their sampling rate themselves."""
@@ -19,7 +19,10 @@ UNKNOWN_LIMIT = 256
 
 UNLISTED = "unlisted"
 
-_CLOUD_EXPORTERS = {name for cloud in CloudFormat for name in (cloud.value, other_end(cloud.value))}
+_SFLOW_OF = "/sflow"
+"""Behind the name of an exporter of NetFlow or IPFIX: the sFlow that it sends besides."""
+
+_CLOUD_EXPORTERS = {name for cloud in CloudFormat for name in (cloud.value, records.other_end(cloud.value))}
 
 
 class ExporterBook:
@@ -46,6 +49,7 @@ class ExporterBook:
         self._texts: dict[str, int] = {}
         self._places = Texts()
         self._by_address = {str(exporter.address): exporter for exporter in cluster.exporters}
+        self._second = {one.name + _SFLOW_OF for one in cluster.exporters if one.protocol is ExportProtocol.NETFLOW}
         self._rates: list[int] = []
         self._overheads: list[int] = []
         self._is_sflow: list[bool] = []
@@ -124,6 +128,27 @@ class ExporterBook:
         numbers = np.array([*self._texts.values(), rest], np.int64)
         return np.asarray(numbers[places.fill_null(len(self._places)).to_numpy()], np.int64)
 
+    def by_protocol(self, exporters: Words, version: npt.NDArray[np.int64]) -> Words:
+        """Return the exporters of records; sFlow of those that are listed for NetFlow has a name of its own.
+
+        A switch that sends both tells of the same packets twice: as two exporters would, of which one counts.
+
+        Args:
+            exporters: as printed.
+            version: the records' column VERSION.
+        """
+        is_sflow = (version == records.SFLOW) | (version == records.SFLOW_IP)
+        if not self._second or not is_sflow.any():
+            return exporters
+        texts = exporters.texts
+        number = self.number(texts)
+        is_second = (number < len(self.configured)) & ~self.is_sflow[number]
+        if not is_second.any():
+            return exporters
+        own = pl.Series(self.names, dtype=pl.String).gather(number) + _SFLOW_OF
+        codes = np.where(is_sflow & is_second[exporters.codes], exporters.codes + len(texts), exporters.codes)
+        return Words(pl.concat([texts, own]), codes).of(np.ones(len(codes), np.bool_))
+
     def has_authority(
         self, exporter: npt.NDArray[np.int64], src_group: npt.NDArray[np.uint8], dst_group: npt.NDArray[np.uint8]
     ) -> npt.NDArray[np.bool_]:
@@ -143,7 +168,7 @@ class ExporterBook:
 
     def _learn(self, text: str | None) -> None:
         """Give an exporter a number; what is not remembered here is `unlisted`, whatever its text."""
-        spelling = _one_spelling(text)
+        spelling = text if text in self._second else _one_spelling(text)
         listed = self._by_address.get(spelling or "")
         if text is not None and listed is not None:
             self._texts[text] = self.names.index(listed.name)

@@ -159,6 +159,11 @@ class Senders:
         addresses = sorted(one.agents) if one.protocol is Protocol.SFLOW else [one.source]
         return [self._by_address[address] for address in addresses if address in self._by_address]
 
+    def _sends_netflow(self, exporter: Exporter) -> bool:
+        """Whether NetFlow or IPFIX came from an exporter."""
+        sent = (one for one in self._senders.values() if one.kind is ExportProtocol.NETFLOW)
+        return any(exporter in self._exporters(one) for one in sent)
+
     def _wrong_place(self, one: Sender) -> Iterator[str]:
         kind, here = one.kind, self._ports.get(one.port)
         if one.protocol is Protocol.UNREAD:
@@ -179,7 +184,10 @@ class Senders:
         if kind is None:
             return
         listed = [exporter for exporter in exporters if exporter.protocol is kind]
-        if exporters and not listed:
+        if exporters and not listed and kind is ExportProtocol.SFLOW and self._sends_netflow(exporters[0]):
+            name = exporters[0].name
+            yield f"{name} sends NetFlow, too: of what both tell, its sFlow ({name}/sflow) does not count"
+        elif exporters and not listed:
             yield (
                 f"{exporters[0].name} is listed with protocol: {exporters[0].protocol.value}, and sends "
                 f"{one.protocol.value}: change that line"

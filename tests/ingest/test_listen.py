@@ -176,6 +176,17 @@ def test_a_listed_exporter_that_speaks_something_else() -> None:
     assert heard("10.0.0.1", SFLOW, messages(FlowFormat.SFLOW, agent="10.0.0.1"), *EXPORTERS) == (
         "leaf-1 is listed with protocol: netflow, and sends sFlow v5: change that line",
     )
+    both = Senders(Cluster("test", (), exporters=EXPORTERS))
+    for port, payloads in (
+        (NETFLOW, messages(FlowFormat.V5)),
+        (SFLOW, messages(FlowFormat.SFLOW, agent="10.0.0.1")),
+    ):
+        for payload in payloads:
+            both.take(Datagram(ip_address("10.0.0.1"), ip_address("10.0.0.100"), port, payload))
+    assert [one.wrong for one in both.heard(1.0)] == [
+        ("leaf-1 sends NetFlow, too: of what both tell, its sFlow (leaf-1/sflow) does not count",),
+        (),
+    ]
     v7 = struct.pack("!HH", 7, 1) + bytes(20 + 52)
     assert heard("10.0.0.1", NETFLOW, [v7], *EXPORTERS) == (
         "NetFlow v1, v7 or v8, which pmacct cannot read: have it send v9 or IPFIX",

@@ -297,6 +297,33 @@ def test_the_transfer_of_the_issue_is_told_with_its_reasons(issue: tuple[list[De
     assert sum(stored.suppressed.values()) == sum(reasons.values())
 
 
+@pytest.mark.parametrize("seen_by", [(0, 1), (0,), (1,)], ids=["both", "NetFlow", "sFlow"])
+def test_a_switch_that_sends_netflow_and_sflow_counts_once(seen_by: tuple[int, ...]) -> None:
+    """Both bear one address. Frames of sFlow are 18 bytes longer than their IP, of which NetFlow tells."""
+    devices = [Device(), Device(rate=10, sflow=True)]
+    listed = cluster_of(devices[:1])
+    transfer = Transfer("10.1.0.1", "10.2.0.1", 40_000, 1500, 170, seen_by)
+    sent = exported(devices, [transfer], seed=1)
+    for _, row in sent:
+        if row[records.EXPORTER] == "127.0.0.2":
+            row |= {
+                records.EXPORTER: "127.0.0.1",
+                records.VERSION: records.SFLOW,
+                records.SAMPLING_RATE: 10,
+                records.BYTES: row[records.BYTES] + 18 * row[records.PACKETS],
+            }
+    for cluster in (listed, replace(listed, authority=(Authority(GroupPair("*", "*"), ("x0",)),))):
+        stored = run(cluster, sent, restart=True)
+        if 0 in seen_by:
+            assert total_of(stored) == 60_000_000
+        elif cluster is listed:
+            assert total_of(stored) == pytest.approx(60_000_000, rel=0.1)
+        else:
+            assert total_of(stored) == 0
+        is_found = cluster is listed and len(seen_by) > 1
+        assert {exporter for exporter, *_ in stored.reasons()} == ({"x0/sflow"} if is_found else set())
+
+
 def test_what_only_one_sees_is_not_lost() -> None:
     """A transfer that moves from one router to the other in the middle, and one that each has for itself."""
     devices = [Device(timeout=30), Device(timeout=30), Device(rate=10)]

@@ -88,7 +88,8 @@ class Exporter:
 
     NetFlow and IPFIX from unlisted addresses are dropped without a word, unless no exporter is listed at all. sFlow is
     taken from the sources in `collector.sflow_sources`; where it names none, from everyone, as are files of another
-    pmacct. An unlisted exporter is shown under its address.
+    pmacct. An unlisted exporter is shown under its address. A switch that sends both is listed with `netflow`: its
+    sFlow is shown as `NAME/sflow`, and of what both tell, NetFlow counts.
     """
 
     name: str
