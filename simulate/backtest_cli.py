@@ -187,6 +187,8 @@ def backtest(
         options.write_output(json_to, json.dumps(report.json(), indent=1) + "\n")
     if json_to != "-":
         _tell(report, html_file)
+    if fails and report.is_empty:
+        raise UserError(f"--fail-on {', '.join(sorted(fails))}: {report.emptiness}", "see --from, --to and `store`")
     if any(_has_failed(report, one) for one in fails):
         sys.exit(1)
 

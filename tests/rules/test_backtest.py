@@ -349,6 +349,9 @@ def test_a_time_of_which_nothing_is_stored_is_not_called_quiet(site: Site) -> No
     assert result.exit_code == 0, result.output
     assert said in result.output
     assert "nothing would have fired" not in result.output
+    refused = CliRunner().invoke(backtest, [*arguments, "--fail-on", "fired"]).exception
+    assert isinstance(refused, UserError)
+    assert refused.message == f"--fail-on fired: {said}"
     assert f"N{said[1:]}." in CliRunner().invoke(backtest, [*arguments, "--json", "-"]).stdout
     assert "nothing would have fired" in site.run("--rule", "node_dropout").output
 
