@@ -1,6 +1,6 @@
 """What was judged of a job for now: windows that late records may change, and that stand until they do.
 
-Live, each round reads the windows of the last minutes once more. Most of them are as they were: then the states after
+Live, each round has the windows of the last minutes once more. Most of them are as they were: then the states after
 them are, too, and only what is new has to be judged.
 """
 

@@ -162,12 +162,13 @@ class JobRuns:
     def _turn(self, jobs: Sequence[Job], span: Span, following: int) -> None:
         """Begin to read what the pass needs, unless it was begun already, and what the next one does."""
 
-        def begin(start: int, stop: int) -> Windows | None:
-            return self._reader.begin(start, stop) if any(job.nodes for job in overlapping(jobs, start, stop)) else None
+        def begin(start: int, stop: int, settled: int | None = None) -> Windows | None:
+            is_any = any(job.nodes for job in overlapping(jobs, start, stop))
+            return self._reader.begin(start, stop, settled=settled) if is_any else None
 
         begun, self._following = self._following, None
         is_it = begun is not None and (begun.start, begun.stop) == (span.start, span.closed)
-        self._windows = begun if is_it else begin(span.start, span.closed)
+        self._windows = begun if is_it else begin(span.start, span.closed, span.final)
         if following > span.closed:
             self._following = begin(span.closed, following)
 

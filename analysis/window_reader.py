@@ -38,19 +38,27 @@ _FEW = 100
 
 @dataclass(frozen=True, slots=True)
 class _Exporters:
-    """[window, exporter] bytes and sampling rates, in the order of `names`."""
+    """[window, exporter] bytes, those of them that do not count, and sampling rates, in the order of `names`."""
 
     names: tuple[str, ...]
     sent: Floats
+    suppressed: Floats
     rates: Floats
 
     def of(self, names: Sequence[str]) -> Floats:
         """Return [window, exporter] bytes; 0 for one that was not heard."""
-        result = np.zeros((len(self.sent), len(names)))
+        return self._placed(self.sent, names)
+
+    def _placed(self, values: Floats, names: Sequence[str]) -> Floats:
+        result = np.zeros((len(values), len(names)))
         for place, name in enumerate(names):
             if name in self.names:
-                result[:, place] = self.sent[:, self.names.index(name)]
+                result[:, place] = values[:, self.names.index(name)]
         return result
+
+    def told(self, names: Sequence[str]) -> Floats:
+        """Return [window, exporter] numbers that are others once a record came for a window, or counts no more."""
+        return np.hstack([self.of(names), self._placed(self.suppressed, names)])
 
     def heard(self, names: Sequence[str]) -> npt.NDArray[np.bool_]:
         """Return [window, exporter] whether there were bytes."""
@@ -78,6 +86,33 @@ class _Nodes:
             field[:, known >= 0] = sums[known[known >= 0], :, place].T
         return result
 
+    def moved(self, first: int, count: int, read: Sequence[tuple[slice, "_Nodes"]]) -> "_Nodes":
+        """Return so many windows from the first on, with parts of them as they were read since."""
+        places = dict(self.places)
+        for _, part in read:
+            for name in part.places:
+                places.setdefault(name, len(places))
+        sums = np.zeros((len(places), count, self.sums.shape[2]))
+        kept = self.sums[:, first:]
+        sums[: len(kept), : kept.shape[1]] = kept
+        for where, part in read:
+            sums[:, where] = 0.0
+            sums[[places[name] for name in part.places], where] = part.sums
+        return _Nodes(places, sums)
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """What of a round's windows has to be read, the others being known from the last round.
+
+    Attributes:
+        is_new: [window] whether it was not there in the last round, or exporters told more of it since.
+        parts: begin and end of what is read, epoch seconds.
+    """
+
+    is_new: npt.NDArray[np.bool_]
+    parts: tuple[tuple[int, int], ...]
+
 
 class WindowReader:
     """Asks one store about one cluster, in the background.
@@ -100,40 +135,103 @@ class WindowReader:
         self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="windows")
         self._own = local()
         self._shared: deque[Windows] = deque(maxlen=2)
+        self._last: Windows | None = None
         self._pulse: tuple[tuple[int, int], _Nodes] | None = None
         self._heard: dict[tuple[int, int], _Exporters] = {}
 
-    def begin(self, start: int, stop: int, nodes: Sequence[str] | None = None) -> "Windows":
+    def begin(
+        self, start: int, stop: int, nodes: Sequence[str] | None = None, *, settled: int | None = None
+    ) -> "Windows":
         """Begin to read the windows [start, stop): of these nodes only if they are few, else of all.
 
         Without `nodes` they are those of a pass; if it is long, `sent` looks in them.
+
+        Args:
+            start: epoch seconds.
+            stop: epoch seconds.
+            nodes: whose windows.
+            settled: of a live round: windows before this moment will not be read again. Of the others only those are
+                that the last round did not have, or of which exporters told more since.
         """
         is_shared = nodes is None and stop - start >= _LONG
         few = tuple(nodes) if nodes is not None and len(nodes) <= _FEW else ()
+        before = self._before(start, stop) if settled is not None and not is_shared else None
         exporters = self._ask(lambda: self._exporters(start, stop))
+        # Whoever answers for the exporters was asked before: nothing waits for what waits itself.
+        changes = self._ask(lambda: self._changes(exporters.result(), before, start, stop, settled or start))
+
+        def read(known: _Nodes | None, fields: tuple[Field, ...], peers: set[str]) -> _Nodes:
+            if before is None or known is None or known.sums.shape[2] != len(fields):
+                return self._nodes(fields, peers, few, start, stop)
+            found = [
+                (self._part(start, *part), self._nodes(fields, peers, few, *part)) for part in changes.result().parts
+            ]
+            return known.moved((start - before.start) // self.window, (stop - start) // self.window, found)
 
         def compute() -> _Nodes:
-            # Whoever answers for the exporters was asked before: nothing waits for what waits itself.
             is_sampled = bool((exporters.result().rates_of(self.exporters) > 1).any())
-            return self._nodes(_SENT if is_shared or is_sampled else _SENT[:1], self._training, few, start, stop)
+            fields = _SENT if is_shared or is_sampled else _SENT[:1]
+            return read(before.compute.result() if before else None, fields, self._training)
+
+        def all_storage() -> Floats:
+            if before is None:
+                return self._storage_bytes(start, stop)
+            kept = before.all_storage.result()[(start - before.start) // self.window :]
+            result = np.concatenate([kept, np.zeros((stop - before.stop) // self.window)])
+            for part in changes.result().parts:
+                result[self._part(start, *part)] = self._storage_bytes(*part)
+            return result
 
         found = Windows(
             self,
             start,
             stop,
             exporters=exporters,
+            changes=changes,
             compute=self._ask(compute),
-            storage=self._ask(lambda: self._nodes(_EXCHANGED, self._storage, few, start, stop)),
-            all_storage=self._ask(lambda: self._storage_bytes(start, stop)),
+            storage=self._ask(lambda: read(before.storage.result() if before else None, _EXCHANGED, self._storage)),
+            all_storage=self._ask(all_storage),
         )
         if nodes is None:
             self._heard.clear()
+            self._last = found
         if nodes is None and self._shared and self._shared[-1].stop != start:
             # What another pass read before these may have changed since.
             self._shared.clear()
         if is_shared:
             self._shared.append(found)
         return found
+
+    def _before(self, start: int, stop: int) -> "Windows | None":
+        """Return what the last round read, where these windows go on from it."""
+        last = self._last
+        return last if last is not None and last.start <= start < last.stop <= stop and last.is_read else None
+
+    def _part(self, first: int, start: int, stop: int) -> slice:
+        return slice((start - first) // self.window, (stop - first) // self.window)
+
+    def _changes(
+        self, exporters: _Exporters, before: "Windows | None", start: int, stop: int, settled: int
+    ) -> _Changes:
+        """Return what has to be read of [start, stop).
+
+        A bridge writes what it tells of exporters after the windows of nodes. What it was writing in the last round is
+        read once more in this one.
+        """
+        is_new = np.ones((stop - start) // self.window, np.bool_)
+        if before is None:
+            return _Changes(is_new, ((start, stop),))
+        first, known = (start - before.start) // self.window, (before.stop - start) // self.window
+        then = before.exporters.result()
+        names = sorted({*exporters.names, *then.names})
+        is_new[:known] = (exporters.told(names)[:known] != then.told(names)[first:]).any(axis=1)
+        is_read = is_new.copy()
+        is_read[:known] |= before.changes.result().is_new[first:]
+        open_from = max(start, settled)
+        changed = open_from + int(is_read[(open_from - start) // self.window :].argmax()) * self.window
+        if changed == open_from:
+            return _Changes(is_new, ((start, stop),))
+        return _Changes(is_new, tuple(part for part in ((start, open_from), (changed, stop)) if part[0] < part[1]))
 
     def sent(self, nodes: Sequence[str], start: int, stop: int) -> Floats:
         """Return [field, window, node] what nodes sent to training groups: bytes, packets, and packets they received.
@@ -220,8 +318,8 @@ class WindowReader:
 
     def _exporters(self, start: int, stop: int) -> _Exporters:
         if stop <= start:
-            return _Exporters((), np.zeros((0, 0)), np.ones((0, 0)))
-        fields = schema.EXPORTER_BYTES, schema.SAMPLING
+            return _Exporters((), np.zeros((0, 0)), np.zeros((0, 0)), np.ones((0, 0)))
+        fields = schema.EXPORTER_BYTES, schema.SAMPLING, schema.EXPORTER_SUPPRESSED
         answer = self._numbers(_rows(schema.EXPORTER_STATUS, fields, start, stop).by(schema.EXPORTER))
         names = answer.tags.get_column(schema.EXPORTER).to_list() if answer.tags.height else []
         rates = np.ones((len(names), (stop - start) // self.window))
@@ -229,7 +327,8 @@ class WindowReader:
             np.maximum.at(
                 rates.reshape(-1), _cells(answer, start, stop, self.window), np.nan_to_num(answer.values[:, 2])
             )
-        return _Exporters(tuple(names), _summed(answer, start, stop, self.window)[:, :, 0].T, rates.T)
+        sent, _, suppressed = _summed(answer, start, stop, self.window).T
+        return _Exporters(tuple(names), sent, suppressed, rates.T)
 
 
 class Windows:
@@ -242,17 +341,25 @@ class Windows:
         stop: int,
         *,
         exporters: Future[_Exporters],
+        changes: Future[_Changes],
         compute: Future[_Nodes],
         storage: Future[_Nodes],
         all_storage: Future[Floats],
     ) -> None:
         self.start, self.stop = start, stop
-        self._reader, self._exporters = reader, exporters
-        self._compute, self._storage, self._all_storage = compute, storage, all_storage
+        self._reader = reader
+        self.exporters, self.changes = exporters, changes
+        self.compute, self.storage, self.all_storage = compute, storage, all_storage
+
+    @property
+    def is_read(self) -> bool:
+        """Whether all of it was read."""
+        asked = (self.exporters, self.changes, self.compute, self.storage, self.all_storage)
+        return all(one.done() and one.exception() is None for one in asked)
 
     def sent(self, nodes: Sequence[str], start: int, stop: int) -> Floats:
         """Return [field, window, node] what nodes sent to training groups in [start, stop), which lies in the range."""
-        return self._compute.result().of(nodes, self._part(start, stop))
+        return self.compute.result().of(nodes, self._part(start, stop))
 
     def _part(self, start: int, stop: int) -> slice:
         window = self._reader.window
@@ -268,9 +375,9 @@ class Windows:
         part = self._part(start, stop)
         heard, storage_heard, all_rates = self._heard
         rates = all_rates[part]
-        sent, *packets = self._compute.result().of(job.nodes, part)
-        written, read = self._storage.result().of(job.nodes, part)
-        all_storage = self._all_storage.result()[part]
+        sent, *packets = self.compute.result().of(job.nodes, part)
+        written, read = self.storage.result().of(job.nodes, part)
+        all_storage = self.all_storage.result()[part]
         return JobWindows(
             start=start,
             window=reader.window,
@@ -288,7 +395,7 @@ class Windows:
     @cached_property
     def _heard(self) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], Floats]:
         """Exporters heard on the compute and on the storage plane, and sampling rates: the same for all jobs."""
-        reader, exporters = self._reader, self._exporters.result()
+        reader, exporters = self._reader, self.exporters.result()
         names = reader.exporters, reader.storage_exporters
         return exporters.heard(names[0]), exporters.heard(names[1]), exporters.rates_of(names[0])
 

@@ -120,7 +120,7 @@ class Played:
     round: int = 0
     replayed: int = 0
 
-    def begin(self, start: int, stop: int, nodes: Sequence[str] | None = None) -> "Played":
+    def begin(self, start: int, stop: int, nodes: Sequence[str] | None = None, **_: object) -> "Played":
         self.replayed += 0 if nodes is None else (stop - start) // 10
         self.start, self.stop = start, stop
         return self

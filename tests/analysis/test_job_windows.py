@@ -1,20 +1,24 @@
 """What a reader makes of the store's answers, and what it asks."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from ipaddress import ip_address
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
 from analysis.bins import Source, binned
-from analysis.window_reader import WindowReader, sees_seconds
+from analysis.detectors.study import JobWindows
+from analysis.window_reader import WindowReader, Windows, sees_seconds
 from cluster.model import Cluster, Exporter, ExportProtocol, Group, Job, Role, StoreSettings
 from store import schema
 from store.influx import ROWS, Numbers, Store
 from store.influxql import Select
+from store.local_influxdb import LocalInfluxDB
 
 T0 = 1_760_000_000
 CLUSTER = Cluster(
@@ -43,7 +47,8 @@ class Answering(WindowReader):
         count, windows = self._rates.shape
         tags = pl.DataFrame({schema.EXPORTER: ["leaf-1", "leaf-2"][:count], ROWS: [windows] * count})
         times = np.tile((T0 + np.arange(windows) * 10) * 1000.0, count)
-        return Numbers(tags, columns, np.stack([times, np.full(len(times), 5e9), self._rates.ravel()], axis=1))
+        values = [times, np.full(len(times), 5e9), self._rates.ravel(), np.zeros(len(times))]
+        return Numbers(tags, columns, np.stack(values, axis=1))
 
 
 @pytest.fixture
@@ -112,3 +117,102 @@ def test_every_question_escapes_its_values(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_only_samples_that_count_are_kept_by_the_second(exporter: Exporter, *, seen: bool) -> None:
     assert sees_seconds(replace(CLUSTER, exporters=(*CLUSTER.exporters, exporter))) is seen
+
+
+# -- live rounds ---------------------------------------------------------------------------------------
+
+
+class Bridge:
+    """Writes totals of windows as a bridge does: those of nodes first, then what exporters told."""
+
+    def __init__(self, store: Store, seed: int) -> None:
+        self._store, self.rng = store, np.random.default_rng(seed)
+        self._sent: dict[tuple[str, int], int] = {}
+        self._suppressed: dict[int, int] = {}
+
+    def write_nodes(self, window: int) -> None:
+        """Add to what some nodes exchanged with both groups."""
+        for node in self.rng.choice(["n1", "n2", "n3", "n4"], 2, replace=False):
+            self._sent[node, window] = self._sent.get((node, window), 0) + int(self.rng.integers(1, 1 << 40))
+        lines = [
+            f"node_traffic,node={node},group=training,peer_group={peer},plane=compute,shard=0 "
+            f"tx_bytes={size}i,rx_bytes={size // 3}i,tx_packets={size // 900}i,rx_packets={size // 800}i {window}"
+            for (node, at), size in self._sent.items()
+            for peer in ("training", "storage")
+            if at == window
+        ]
+        total = self._total(window)
+        lines.append(f"traffic,src_group=other,dst_group=storage,proto=tcp,shard=0 bytes={total}i {window}")
+        self._store.write("\n".join(lines).encode(), schema.RAW)
+
+    def tell(self, window: int, *, suppressed: int = 0) -> None:
+        """Write what the exporter sent for a window, and that so much more of it does not count."""
+        self._suppressed[window] = self._suppressed.get(window, 0) + suppressed
+        rate = 1000 if window % 70 == 0 else 1
+        line = f"exporter,exporter=leaf-{1 + window % 20 // 10},shard=0 bytes={self._total(window)}i,sampling={rate}i"
+        self._store.write(f"{line},suppressed_bytes={self._suppressed[window]}i {window}".encode(), schema.RAW)
+
+    def _total(self, window: int) -> int:
+        return sum(size for (_, at), size in self._sent.items() if at == window)
+
+
+class Counting(WindowReader):
+    """A reader that counts the windows of nodes that it asks for."""
+
+    windows = 0
+
+    def _nodes(self, *asked: Any) -> Any:
+        self.windows += (asked[-1] - asked[-2]) // self.window
+        return super()._nodes(*asked)
+
+
+@pytest.mark.service
+def test_live_rounds_know_all_windows_and_read_few(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
+    cluster = replace(CLUSTER, store=StoreSettings(url=influxdb_v1.url, database=fresh_database))
+    job = replace(JOB, nodes=("n1", "n2", "n3", "n4", "n5"))
+    store = Store(cluster.store)
+    store.ensure(cluster.retentions())
+    bridge, reader = Bridge(store, 4), Counting(store, cluster)
+    start = int(time.time()) // 10 * 10 - 3000
+
+    def round_of(number: int) -> tuple[Windows, int, int]:
+        """Close one more window and look; return what was read, from when, and up to when it is settled."""
+        stop = start + number * 10 + 10
+        bridge.write_nodes(stop - 10)
+        bridge.tell(stop - 10)
+        position, settled = max(stop - 310, start), max(stop - 300, start)
+        return reader.begin(position, stop, settled=settled), position, settled
+
+    def same(found: Windows, position: int, until: int) -> None:
+        """The windows before `until` are those of a reader that reads them all."""
+        whole = WindowReader(store, cluster).begin(position, found.stop)
+        assert_same(found.of(job, position, until), whole.of(job, position, until))
+
+    for number in range(60):
+        if number % 7 == 3:
+            late = start + 10 * int(bridge.rng.integers(max(number - 29, 0), number))
+            bridge.write_nodes(late)
+            bridge.tell(late, suppressed=1000 * (number % 2))
+        found, position, _ = round_of(number)
+        same(found, position, found.stop)
+    assert reader.windows < 60 * 2 * 12
+
+    # A round that comes between what is told and what is meant by it: the next one knows.
+    late = start + 450
+    bridge.tell(late, suppressed=1)
+    found, position, _ = round_of(60)
+    same(found, position, found.stop)
+    bridge.write_nodes(late)
+    found, position, _ = round_of(61)
+    same(found, position, found.stop)
+    # What nobody told of is known when it is settled.
+    bridge.write_nodes(late)
+    for number in range(62, 76):
+        found, position, settled = round_of(number)
+        same(found, position, min(settled, late))
+    same(found, position, late + 10)
+
+
+def assert_same(one: JobWindows, other: JobWindows) -> None:
+    for name in ("sent", "packets", "written", "read", "heard", "rates", "competing", "storage_heard"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)

@@ -56,7 +56,7 @@ class Reader:
     is_away: bool = False
     replayed: list[tuple[int, int]] = field(default_factory=list)
 
-    def begin(self, start: int, stop: int, nodes: Sequence[str] | None = None) -> Windows:
+    def begin(self, start: int, stop: int, nodes: Sequence[str] | None = None, **_: object) -> Windows:
         if nodes is not None:
             self.replayed.append((start, stop))
             assert len(self.replayed) <= self.most, "asks without end"
