@@ -26,6 +26,8 @@ _WORDS: dict[str, bool | None] = {
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
 }  # fmt: skip
+_OPEN_ADDRESS = re.compile(r"(?<![\w:\"'])::|::(?![\w:/\"'])")
+"""IPv6 where YAML takes a colon for its own: ``::1``, ``fd00:30::``."""
 _PLAIN_KEY = re.compile(r"[\w{}.*/…-]+")
 _PLAIN_TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "seq", "map"))
 _STRING_TAG = "tag:yaml.org,2002:str"
@@ -176,11 +178,13 @@ def parse(text: str, faults: Faults) -> Value | None:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
         said = " ".join(part for part in (error.problem, error.context) if part)
-        wrong = "".join(text.splitlines()[line - 1 : line])[column - 1 :] if line else ""
-        if wrong.startswith("\t"):
+        wrong = "".join(text.splitlines()[line - 1 : line]) if line else ""
+        if wrong.startswith("\t", column - 1):
             said = "a tab: YAML wants spaces"
         elif "alias" in said:
             said = 'write "*" in quotes'
+        elif _OPEN_ADDRESS.search(wrong):
+            said = "write an IPv6 address that begins or ends with : in quotes"
         problem = Problem("", f"column {column}", "YAML", said, line=line)
     except yaml.YAMLError as error:
         problem = Problem("", "this text", "YAML", " ".join(str(error).split()))
