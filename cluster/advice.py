@@ -6,8 +6,9 @@ from datetime import datetime, timedelta
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from cluster.allow_list import overlong
+from cluster.allow_list import is_heard, overlong, senders
 from cluster.model import ANY, Cluster, Exporter, ExportProtocol, HttpJobs, KafkaSettings, Plane, Role, SaslMechanism
+from cluster.scalars.names import show_source
 from cluster.sections.job_sources import is_loopback
 from cluster.sections.network.groups import outer_groups
 
@@ -162,6 +163,12 @@ def _senders(cluster: Cluster) -> Iterator[str]:
     speaks_sflow = any(exporter.protocol is ExportProtocol.SFLOW for exporter in cluster.exporters)
     if cluster.collector.sflow_sources and cluster.exporters and not speaks_sflow:
         yield "collector.sflow_sources: no exporter speaks sflow: no sFlow is taken from anybody"
+    networks = [network for protocol in ExportProtocol for network in senders(cluster, protocol)]
+    if unheard := [show_source(network) for network in networks if not is_heard(cluster, network.version)]:
+        yield (
+            f'collector.listen: {cluster.collector.listen} hears nothing of {_some(unheard)}: write "::", which takes '
+            "IPv6 and IPv4"
+        )
     # `collect` refuses it; for all others the file is sound.
     yield from (" ".join(error.lines()) for error in overlong(cluster))
 

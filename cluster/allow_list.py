@@ -10,7 +10,7 @@ As pmacct 1.7.7 reads such a file (`load_allow_file` and `str_to_addr_mask` in i
 """
 
 from collections.abc import Iterable, Iterator
-from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
+from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_address, ip_network
 
 from app.errors import UserError
 from cluster.model import Cluster, ExportProtocol, Network
@@ -31,6 +31,12 @@ def senders(cluster: Cluster, protocol: ExportProtocol) -> tuple[Network, ...]:
     if protocol is ExportProtocol.SFLOW:
         return cluster.collector.sflow_sources
     return tuple(ip_network(exporter.address) for exporter in cluster.exporters if exporter.protocol is protocol)
+
+
+def is_heard(cluster: Cluster, version: int) -> bool:
+    """Whether the daemons listen to datagrams of an IP version: at ``::`` to both."""
+    listen = ip_address(cluster.collector.listen)
+    return listen.version == version or (listen.version == 6 and listen.is_unspecified)
 
 
 def allow_lines(networks: Iterable[Network]) -> list[str]:

@@ -19,7 +19,7 @@ _LISTEN = replace(names.ADDRESS, place=lambda _folder, address: str(address))
 class CollectorSettings:
     """How nfacctd and sfacctd run."""
 
-    listen: str = key(_LISTEN, "The address that exporters send to.", default="0.0.0.0")  # noqa: S104 - others than we
+    listen: str = key(_LISTEN, "The address that exporters send to; `::` takes IPv6 and IPv4.", default="0.0.0.0")  # noqa: S104 - others than we
     netflow_port: int = key(PORT, "UDP port of NetFlow and IPFIX.", default=2055)
     sflow_port: int = key(PORT, "UDP port of sFlow.", default=6343)
     spool: str = key(names.PATH, "The folder where pmacct leaves records for the bridge.",

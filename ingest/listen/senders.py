@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any
 
-from cluster.allow_list import senders
+from cluster.allow_list import is_heard, senders
 from cluster.model import Cluster, Exporter, ExportProtocol, SamplingMode
 from ingest.collect.pmacct import NFACCTD, SFACCTD
 from ingest.listen.exports import Protocol, Templates, read_export
@@ -174,6 +174,9 @@ class Senders:
             right = _DAEMONS[kind].port(self._cluster)
             is_taken = f"UDP {one.port} is for {_spoken(here)}" if here else f"UDP {one.port} has no listener"
             yield f"wrong port: {is_taken}; send {one.protocol.value} to {right}"
+        elif not is_heard(self._cluster, version := ip_address(one.source).version):
+            listen = self._cluster.collector.listen
+            yield f"dropped: collector.listen is {listen}, which takes no IPv{version}: write ::"
 
     def _is_refused(self, one: Sender) -> bool:
         allowed = senders(self._cluster, one.kind) if one.kind else ()

@@ -57,6 +57,11 @@ def test_nothing_to_say_about_ours_but_where_people_reach_grafana(file: str) -> 
             "collector.netflow_daemons: 2 NetFlow exporters: some daemons get nothing",
         ),
         (
+            "leaf-1: {address: 10.20.0.250}",
+            'leaf-1: {address: "fd00:60::1"}',
+            'collector.listen: 0.0.0.0 hears nothing of fd00:60::1: write "::", which takes IPv6 and IPv4',
+        ),
+        (
             "leaf-1: {address: 10.20.0.250}, ",
             "",
             "exporters: none of them counts: every total stays zero",

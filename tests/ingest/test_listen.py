@@ -29,6 +29,7 @@ NETFLOW, SFLOW = 2055, 6343
 CONFIG = """
 cluster: listen
 groups: {training: {title: Training, role: training, prefixes: [10.1.0.0/16]}}
+collector: {listen: "::"}
 exporters:
   leaf-1: {address: 127.0.0.11}
   leaf-2: {address: "fd00::12"}
@@ -144,9 +145,11 @@ EXPORTERS = (
 )
 
 
-def heard(source: str, port: int, payloads: list[bytes], *exporters: Exporter, sources: str = "") -> tuple[str, ...]:
+def heard(
+    source: str, port: int, payloads: list[bytes], *exporters: Exporter, sources: str = "", listen: str = "10.0.0.100"
+) -> tuple[str, ...]:
     """Return what is wrong with a sender."""
-    settings = CollectorSettings(sflow_sources=(ip_network(sources),) if sources else ())
+    settings = CollectorSettings(listen=listen, sflow_sources=(ip_network(sources),) if sources else ())
     found = Senders(Cluster("test", (), exporters=exporters, collector=settings))
     for payload in payloads:
         found.take(Datagram(ip_address(source), ip_address("10.0.0.100"), port, payload))
@@ -170,6 +173,15 @@ def test_who_is_not_listed_is_dropped_or_counts_by_guesses() -> None:
     assert heard("10.9.9.9", SFLOW, agent, *EXPORTERS, sources="10.8.8.8") == (
         "dropped: 10.9.9.9 is not in collector.sflow_sources: add it there",
     )
+
+
+def test_by_which_ip_version_the_collector_listens() -> None:
+    v9, six = messages(FlowFormat.V9), Exporter("leaf-6", ip_address("fd00::6"))
+    assert heard("fd00::6", NETFLOW, v9, six) == (
+        "dropped: collector.listen is 10.0.0.100, which takes no IPv6: write ::",
+    )
+    assert heard("fd00::6", NETFLOW, v9, six, listen="::") == ()
+    assert heard("10.0.0.1", NETFLOW, v9, *EXPORTERS, listen="::") == ()
 
 
 def test_a_listed_exporter_that_speaks_something_else() -> None:
