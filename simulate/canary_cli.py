@@ -35,7 +35,7 @@ def canary(cluster: Cluster, within: float, exporter: str | None, netflow: Targe
     if within <= 0:
         raise UserError(f"--within {within:g}s: expected more than 0 seconds")
     plan = canaries.plan(cluster, exporter)
-    target = netflow or collector(cluster)
+    target = netflow or collector(cluster, plan.exporter)
     console = Console(stderr=True)
     try:
         with opened(cluster.store) as store, console.status("sending") as status:

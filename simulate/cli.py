@@ -202,7 +202,7 @@ def simulate(
             with SpoolWriter(workload, spool, truth, file_format=SpoolFormat(file_format)) as writer:
                 _write(writer, traffic.batches, truth, stop, advance)
         else:
-            own = collector(cluster)
+            own = collector(cluster, workload.cluster.exporters[0])
             netflow, sflow = netflow or own, sflow or replace(own, port=cluster.collector.sflow_port)
             with UdpEmitter(workload, truth, netflow=netflow, sflow=sflow, allow_remote=allow_remote) as emitter:
                 clock = Clock() if speed == 1 and flows is None else Clock(phase.start, speed)

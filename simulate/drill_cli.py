@@ -57,7 +57,8 @@ def drill(
     console = Console(stderr=True)
     try:
         with opened(cluster.store) as store, console.status("sending") as status:
-            course = Drill(cluster, store, plan).run(netflow or collector(cluster), within, status.update)
+            target = netflow or collector(cluster, plan.exporter)
+            course = Drill(cluster, store, plan).run(target, within, status.update)
     except StoreError as error:
         failed = json.dumps({"ok": False, "trouble": error.message}) if json_to else f"drill: {error.message}"
         write_output(json_to or "-", f"{failed}\n")

@@ -55,11 +55,12 @@ def _is_ours(address: Address) -> bool:
     return True
 
 
-def collector(cluster: Cluster) -> Target:
-    """Return where the collector of cluster.yaml listens, as seen from its own machine."""
+def collector(cluster: Cluster, exporter: Exporter) -> Target:
+    """Return where the collector of cluster.yaml listens, as an exporter on its own machine sees it."""
     host = cluster.collector.listen
     if ip_address(host).is_unspecified:
-        host = "::1" if ":" in host else "127.0.0.1"
+        # At `::` it hears both.
+        host = "::1" if ":" in host and exporter.address.version == 6 else "127.0.0.1"
     return Target(host, cluster.collector.netflow_port)
 
 

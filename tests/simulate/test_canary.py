@@ -15,7 +15,7 @@ from rules.evaluate.evaluator import Evaluator
 from rules.registry import rules_of
 from simulate.canary import DOMAIN, alert_rule, plan, records
 from simulate.canary_cli import canary
-from simulate.packets.own_exporter import send
+from simulate.packets.own_exporter import collector, send
 from simulate.packets.udp import Target
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB, free_port
@@ -74,6 +74,12 @@ def test_two_datagrams_from_the_exporters_address() -> None:
     # Sequence numbers begin anew each time, behind those of before: nothing is taken for lost.
     assert [int.from_bytes(message[8:12]) for message, _ in messages] == [0, 1]
     assert what.src.packed + what.dst.packed in messages[1][0]
+
+
+@pytest.mark.parametrize(("exporter", "host"), [("127.0.0.1", "127.0.0.1"), ("::1", "::1")])
+def test_a_collector_of_both_ip_versions_is_reached_by_either(exporter: str, host: str) -> None:
+    cluster = _cluster(LINES.replace("127.0.0.1", f'"{exporter}"') + 'collector: {listen: "::"}\n')
+    assert collector(cluster, plan(cluster).exporter).host == host
 
 
 def test_its_rule_fires_at_the_bytes_it_waits_for(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
