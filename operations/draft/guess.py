@@ -11,7 +11,7 @@ Blocks with the same last parts of addresses as a block of compute are the same 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
@@ -38,7 +38,7 @@ class Block:
 
     Attributes:
         network: an IPv4 /24 or an IPv6 /64.
-        members: addresses seen, by the last part of each.
+        members: addresses seen, by what tells each from the others.
         inside: bytes among its own addresses. total: all bytes.
         served: bytes by port that it serves.
         managed: conversations on management ports. conversations: all.
@@ -95,10 +95,19 @@ def block_of(address: Address) -> Network:
 
 
 def last_part(address: Address) -> str:
-    """Return what tells an address from others of its block, as it is written."""
+    """Return the last part of an address, as it is written."""
     if isinstance(address, IPv4Address):
         return str(address).rpartition(".")[2]
     return str(address).rpartition(":")[2] or "0"
+
+
+def _members(addresses: Collection[Address]) -> dict[str, Address]:
+    """Return the addresses of a block by their last parts; where two end alike, by all that follows the /64."""
+    found = {last_part(one): one for one in addresses}
+    if len(found) < len(addresses):
+        # As a node's name takes it.
+        found = {str(IPv6Address(int(one) % (1 << 64)))[2:].replace(":", "-") or "0": one for one in addresses}
+    return found
 
 
 def guess(seen: Seen, inside: Iterable[Network] = ()) -> Draft:
@@ -114,7 +123,7 @@ def guess(seen: Seen, inside: Iterable[Network] = ()) -> Draft:
         text: address is not None and any(address.version == one.version and address in one for one in prefixes)
         for text, address in known.items()
     }
-    blocks: dict[Network, Block] = {}
+    found: dict[Network, set[Address]] = defaultdict(set)
     where: dict[str, Network | None] = {}
     for text, address in known.items():
         if address is None:
@@ -124,7 +133,8 @@ def guess(seen: Seen, inside: Iterable[Network] = ()) -> Draft:
             continue
         network = block_of(address)
         where[text] = network
-        blocks.setdefault(network, Block(network)).members[last_part(address)] = address
+        found[network].add(address)
+    blocks = {network: Block(network, _members(addresses)) for network, addresses in found.items()}
     sums = _add_up(seen, where, blocks)
     _judge(blocks)
     ordered = sorted(

@@ -194,6 +194,16 @@ def test_networks_whose_traffic_does_not_say_what_they_are_for_are_groups(tmp_pa
     assert draft.is_allowed("other_10_7_0_0", "other_10_8_0_0")
 
 
+def test_addresses_of_ipv6_that_end_alike_are_nodes_of_their_own(tmp_path: Path) -> None:
+    """Numbered by rack and place: in a /64 the last part alone does not tell them apart."""
+    ring = [f"fd00:7::{rack}:{place}" for rack in (1, 2) for place in range(1, 5)]
+    draft = _from_logs(tmp_path, *((src, dst, 29500, 6) for src, dst in zip(ring, [*ring[1:], ring[0]], strict=True)))
+    assert [group.role for group in draft.groups] == [Role.TRAINING]
+    found = {str(address.address): node.name for node in draft.nodes for address in node.addresses}
+    assert set(found) == {*ring}
+    assert found["fd00:7::2:4"] == "gpu-2-4"
+
+
 def test_a_scan_of_many_networks_makes_no_more_groups_than_a_cluster_may_have(tmp_path: Path) -> None:
     scan = (("10.7.0.5", f"10.{one}.{two}.1", 22_022, 6) for one in (8, 9) for two in range(256))
     draft = _from_logs(tmp_path, *scan)
