@@ -20,6 +20,7 @@ from app.words import amount, harmless
 from cluster.cli import cluster_option
 from cluster.model import Cluster
 from cluster.options import OutputFile, json_option, period_options, write_output
+from enrichment.addresses.host_files import as_stored
 from store import schema
 from store.influx import Store
 from store.influxql import Condition, is_in
@@ -64,7 +65,7 @@ def access(
     A row is a user, an address and a service, with all that was sent. Management has its unexpected connections only.
     Times are those of five minutes each. Where names are pseudonyms, --user takes either. Nothing is changed.
     """  # noqa: D301 - \b is click's mark for "keep these lines"
-    where = [] if src is None else [is_in(schema.SRC, [src])]
+    where = [] if src is None else [is_in(schema.SRC, [as_stored(src)])]
     if user is not None:
         where.append(is_in(schema.USER, [identity_of(cluster).names.listed(user) or schema.UNKNOWN_USER]))
     with opened(cluster.store) as store:

@@ -33,6 +33,7 @@ from cluster.cli import cluster_file, cluster_option
 from cluster.model import Cluster
 from cluster.options import Moment, json_option, log_option, write_output
 from cluster.reload import Reload, ignore_hangups
+from enrichment.addresses.host_files import as_stored
 from store import schema, schema_version
 from store.influx import Store
 from store.lease import Lease, refuse_once
@@ -315,7 +316,7 @@ def list_contacts(cluster: Cluster, only_new: bool, src: str | None, start: floa
     if only_new:
         frame = frame.filter(pl.col(NEW) == 1, pl.col("acked_at").is_null())
     if src:
-        frame = frame.filter(pl.col(schema.SRC) == src)
+        frame = frame.filter(pl.col(schema.SRC) == as_stored(src))
     if start is not None:
         frame = frame.filter(pl.col(FIRST_SEEN) >= start)
     frame = frame.sort(FIRST_SEEN, schema.SRC, schema.DST, descending=[True, False, False])
@@ -373,7 +374,7 @@ def _decide(
     cluster: Cluster, action: str, src: str, dst: str, note: str, decide: Callable[[State, str, str, int], bool]
 ) -> None:
     folder = Path(cluster.bridge.state)
-    moment = int(time.time())
+    src, dst, moment = as_stored(src), as_stored(dst), int(time.time())
     with State.open(folder) as state:
         if not decide(state, src, dst, moment):
             raise UserError(f"no contact of {src} with {dst} was ever seen", "clusterflow contacts list shows all")

@@ -567,8 +567,9 @@ def end_is(side: str, texts: Sequence[str], rows: pl.DataFrame) -> pl.Expr:
 def _end(side: str, texts: Sequence[str], inside: _Inside) -> pl.Expr:
     """Return the condition on one side: each text is an address, a prefix, or the name of a node or a group."""
     prefixes = [text for text in texts if "/" in text]
-    addresses = [_spelled(text) for text in texts if "/" not in text and _parsed(text)]
-    named = [text for text in texts if "/" not in text and not _parsed(text)]
+    # No name has a colon: what has one is to be an address.
+    named = [text for text in texts if not {"/", ":"} & {*text} and not _parsed(text)]
+    addresses = [_spelled(text) for text in texts if "/" not in text and text not in named]
     met = [
         pl.col(column).is_in(values)
         for column, values in (
@@ -601,7 +602,7 @@ def _members(texts: Sequence[str], addresses: set[str]) -> list[str]:
 
 def _parsed(text: str) -> IPv4Address | IPv6Address | None:
     try:
-        return ip_address(text)
+        return ip_address(text.partition("%")[0])
     except ValueError:
         return None
 

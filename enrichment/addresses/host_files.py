@@ -45,6 +45,14 @@ def spelled(text: str) -> str:
     return str(mapped or address)
 
 
+def as_stored(text: str) -> str:
+    """Return a node's name as it is, and an address, however somebody writes it, as the store does."""
+    try:
+        return text if "/" in text else spelled(text)
+    except ValueError:
+        return text
+
+
 def load_names(file: NamesFile, path: Path) -> Loaded[Names]:
     """Return the names that a file gives; of an address that stands there twice the first.
 

@@ -156,6 +156,7 @@ def test_an_ipv6_address_is_listed_as_it_is(config: Path) -> None:
     contact(config, "2001:db8:1:a::1")
     run(analyze, config, "--once")
     assert "2001:db8:1:a::1" in run(contacts, config, "list")
+    assert "-> 2001:db8:1:a::1: ack" in run(contacts, config, "ack", "gpu-3", "2001:DB8:1:A:0:0:0:1")
 
 
 def test_a_state_that_cannot_be_written_is_the_users_to_mend(config: Path) -> None:

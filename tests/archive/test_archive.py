@@ -243,6 +243,7 @@ def test_questions(tmp_path: Path) -> None:
         Filter(T0, T0 + HOUR, group=("vault",), dst=("203.0.113.0/24",)): 0,
         Filter(T0, T0 + HOUR, src=("vault", "10.1.0.1")): 17,
         Filter(T0, T0 + HOUR, dst=("2001:db8::/32", "gpu-1")): 16,
+        Filter(T0, T0 + HOUR, dst=("2001:DB8:0:0::5%eth0",)): 16,
         Filter(T0, T0 + HOUR, port=(4444,)): 16,
         Filter(T0, T0 + HOUR, interface=("up",)): 16,
         Filter(T0, T0 + HOUR, exporter=("spine",)): 0,
@@ -259,6 +260,8 @@ def test_questions(tmp_path: Path) -> None:
         ask(tmp_path, ALL, ["colour"])
     with pytest.raises(UserError, match="expected an address"):
         ask(tmp_path, replace(ALL, address=("nowhere",)))
+    with pytest.raises(UserError, match="expected an address"):
+        ask(tmp_path, replace(ALL, dst=("[2001:db8::5]:443",)))
     with pytest.raises(UserError, match="no flow archive"):
         ask(tmp_path / "elsewhere", ALL)
 
