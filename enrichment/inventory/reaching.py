@@ -36,6 +36,9 @@ def address_of(text: object) -> Address | None:
     except ValueError:
         return None
     found = (found.ipv4_mapped or found) if isinstance(found, IPv6Address) else found
+    # /etc/hosts has fe00::0 as ip6-localnet. Of IPv4, some clouds give machines reserved ones.
+    if found.version == 6 and found.is_reserved:
+        return None
     return None if found.is_loopback or found.is_link_local or found.is_multicast or found.is_unspecified else found
 
 

@@ -293,6 +293,15 @@ def test_what_slurm_lists_becomes_nodes_in_ranges_and_groups_by_partition(tmp_pa
     assert (source.kind, source.file) == ("slurm", str(tmp_path / "nodes"))
 
 
+def test_names_that_each_hosts_file_has_are_no_machines(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("::1 localhost\nfe00::0 ip6-localnet\nff02::1 ip6-allnodes\nfd00:7::1 gpu-1\n")
+    path = tmp_path / "cluster.yaml"
+    said = CliRunner().invoke(init, [str(path), "--from", "ansible", "--at", str(tmp_path / "hosts")])
+    assert said.exit_code == 0, said.output
+    cluster = load_cluster(path)
+    assert ([one.id for one in cluster.groups], [one.name for one in cluster.nodes]) == (["gpu"], ["gpu-1"])
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [
