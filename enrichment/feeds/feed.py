@@ -263,7 +263,7 @@ def without_port(text: str) -> str:
     """Return the address of ``192.0.2.1:443`` or ``[2001:db8::1]:443``, as feeds write it; other texts as they are."""
     if text.startswith("["):
         head, bracket, tail = text[1:].partition("]")
-        return head if bracket and (not tail or tail[1:].isdecimal()) else text
+        return head if bracket and (not tail or (tail[0] == ":" and tail[1:].isdecimal())) else text
     head, colon, tail = text.rpartition(":")
     return head if colon and "." in head and ":" not in head and tail.isdecimal() else text
 

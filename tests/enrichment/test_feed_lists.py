@@ -55,6 +55,7 @@ def test_a_file_that_is_larger_than_any_feed_is_refused_unread(tmp_path: Path) -
         ("198.18.7.0/24", "expected addresses outside; 198.18.0.0/16 is the cluster's own"),
         ("198.16.0.0/14", "expected addresses outside; 198.18.0.0/16 is the cluster's own"),
         ("2001:db8::/32", "expected addresses outside; 2001:db8:1::/48 is the cluster's own"),
+        ("[2001:db8:66::]/48", "expected an address or a prefix"),
         ("203.0.113.9/24", "expected 203.0.113.0/24, without bits beyond its length"),
         ("<html>", "expected an address or a prefix"),
     ],
