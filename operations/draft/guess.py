@@ -307,7 +307,9 @@ def _compute(block: Block, blocks: Mapping[Network, Block]) -> None:
     is_bulk = block.managed < _MANAGEMENT_SHARE * block.conversations
     if len(block.members) >= _LEAST_COMPUTE and block.inside > _COMPUTE_SHARE * block.total and is_bulk:
         block.role, block.plane = Role.TRAINING, Plane.COMPUTE
-        block.rail = sum(one.rail is not None for one in blocks.values())
+        # A rail of both IP versions is one.
+        version = block.network.version
+        block.rail = sum(one.rail is not None and one.network.version == version for one in blocks.values())
         share = f"{block.inside / block.total:.0%}"
         block.why = f"{share} of its bytes stay among its {len(block.members)} addresses"
 
@@ -371,7 +373,7 @@ def _join_families(blocks: dict[Network, Block]) -> None:
 
 def _alike(block: Block, other: Block) -> float:
     """Return how many of all last parts both have, 0 to 1."""
-    if block.network.version != other.network.version or block is other:
+    if block is other:
         return 0.0
     either = set(block.members) | set(other.members)
     return len(set(block.members) & set(other.members)) / len(either)

@@ -204,6 +204,16 @@ def test_addresses_of_ipv6_that_end_alike_are_nodes_of_their_own(tmp_path: Path)
     assert found["fd00:7::2:4"] == "gpu-2-4"
 
 
+@pytest.mark.parametrize("fabrics", [("10.7.0.", "10.7.1.", "fd00:7::", "fd00:7:0:1::"), ("10.7.0.", "10.7.1.")])
+def test_both_ip_versions_of_a_machine_are_one_node(tmp_path: Path, fabrics: tuple[str, ...]) -> None:
+    ring = [(f"{net}{one}", f"{net}{one % 8 + 1}", 29500, 6) for net in fabrics for one in range(1, 9)]
+    files = [(f"fd00:9::{one}", "fd00:30::1", 2049, 6) for one in range(1, 9)]
+    found = {node.name: node.addresses for node in _from_logs(tmp_path, *ring, *files).nodes}
+    assert [(str(one.address), one.plane, one.rail) for one in found["gpu-8"]] == [
+        *((f"{net}8", "compute", number % 2) for number, net in enumerate(fabrics)), ("fd00:9::8", "storage", None),
+    ]  # fmt: skip
+
+
 def test_a_scan_of_many_networks_makes_no_more_groups_than_a_cluster_may_have(tmp_path: Path) -> None:
     scan = (("10.7.0.5", f"10.{one}.{two}.1", 22_022, 6) for one in (8, 9) for two in range(256))
     draft = _from_logs(tmp_path, *scan)
