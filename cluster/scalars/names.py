@@ -460,7 +460,8 @@ def _listen(text: str) -> str:
         raise Bad
     if bare != "localhost":
         parse_address(bare)
-    return text
+    # URLs are made of it, too.
+    return f"[{bare}]:{port}" if ":" in bare else text
 
 
 def _broker(text: str) -> str:

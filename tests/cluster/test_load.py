@@ -244,6 +244,11 @@ def test_yaml_1_2_has_no_surprises() -> None:
     assert (named.name, named.notify[0].name) == ("on-1.10", "no")
 
 
+@pytest.mark.parametrize("text", ["fd00::1:9107", "[fd00::1]:9107"])
+def test_where_we_listen_can_stand_in_a_url(text: str) -> None:
+    assert parse_cluster(f"{SMALL}delivery: {{listen: '{text}'}}\n").delivery.listen == "[fd00::1]:9107"
+
+
 def test_faults_know_file_line_and_path() -> None:
     with pytest.raises(ConfigError) as caught:
         load_cluster(HERE / "broken" / "inventory.yaml")
