@@ -5,7 +5,7 @@ from pathlib import Path
 
 from cluster.model import Geography
 from enrichment.addresses.mmdb import load_mmdb
-from enrichment.addresses.prefixes import address_keys
+from enrichment.addresses.prefixes import address_keys, as_listed
 from enrichment.watched import WatchedFile
 from store import schema
 
@@ -32,6 +32,7 @@ class GeographyFiles:
     def label(self, addresses: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return for each of `columns` one text an address, empty where no file knows it."""
         keys, is_address = address_keys(addresses)
+        keys = as_listed(keys)
         found = [[""] * len(addresses) for _ in self.columns]
         for file in self.files:
             if (known := file.value) is None:

@@ -26,6 +26,7 @@ NOT_FOUND = -1
 _MAPPED = b"\x00" * 10 + b"\xff\xff"
 _MAPPED_BITS = 96
 _ALL = 0xFFFF_FFFF_FFFF_FFFF
+_NAT64, _MAPPED_LOW = np.uint64(0x0064_FF9B << 32), np.uint64(0xFFFF << 32)
 
 
 def address_key(text: str) -> bytes | None:
@@ -87,6 +88,16 @@ def as_keys(keys: Sequence[bytes]) -> Keys:
 def is_mapped(keys: Keys) -> npt.NDArray[np.bool_]:
     """Return which addresses are IPv4."""
     return _holds_mapped(*_halves(keys))
+
+
+def as_listed(keys: Keys) -> Keys:
+    """Return the keys under which lists have addresses: in ``64:ff9b::/96`` (NAT64, RFC 6052) that of IPv4."""
+    high, low = _halves(keys)
+    behind = (high == _NAT64) & (low >> np.uint64(32) == 0)
+    if not behind.any():
+        return keys
+    both = np.stack([np.where(behind, np.uint64(0), high), np.where(behind, low | _MAPPED_LOW, low)], axis=1)
+    return both.astype(">u8").view(KEY).ravel()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from cluster.model import Cluster
-from enrichment.addresses.prefixes import Keys, address_keys
+from enrichment.addresses.prefixes import Keys, address_keys, as_listed
 from enrichment.feeds.feed import Feed, Refused
 from enrichment.feeds.feed_files import FeedFile
 from enrichment.labels import Labels
@@ -85,7 +85,7 @@ def threats_in(labels: Labels) -> Threats | None:
 
 def listings_in(named: Iterable[tuple[str, Feed]], keys: Keys) -> pl.DataFrame:
     """Return every entry of these feeds that holds one of these addresses at any time, LISTINGS."""
-    frames = [pl.DataFrame(schema=LISTINGS)]
+    frames, keys = [pl.DataFrame(schema=LISTINGS)], as_listed(keys)
     for name, feed in named:
         if len(feed):
             positions, entries = feed.table.all(keys)

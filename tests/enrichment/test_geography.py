@@ -69,7 +69,8 @@ def test_geolite2_city_and_asn_in_two_files(tmp_path: Path) -> None:
 def test_country_files_and_files_of_ipv4_only(tmp_path: Path) -> None:
     rows = [("203.0.113.0/24", geolite_city("NL"))]
     files = provider(country=samples.write(tmp_path / "c.mmdb", "DBIP-Country-Lite", rows, version=4))
-    assert where(files, "203.0.113.9", "2001:db8::1") == [("NL", "", ""), ("", "", "")]
+    asked = where(files, "203.0.113.9", "64:ff9b::203.0.113.9", "2001:db8::1")
+    assert asked == [("NL", "", ""), ("NL", "", ""), ("", "", "")]
 
 
 @pytest.mark.parametrize(

@@ -247,6 +247,8 @@ def test_the_label_names_the_feeds_that_list_an_address_now(tmp_path: Path) -> N
     threats = Threats(with_feeds(tmp_path, **rows), clock=lambda: now[0])
     assert threats.refresh()
     assert threats.label(["192.0.2.1", FAR]) == {schema.FEED: ["", "here"]}
+    by_nat64 = [f"64:ff9b::{FAR}", f"64:ff9b:1::{FAR}"]
+    assert threats.label(by_nat64) == {schema.FEED: ["here", ""]}, "how a cluster of IPv6 alone reaches it"
     assert not threats.refresh()
     now[0] += 86_400
     assert threats.refresh()
