@@ -193,6 +193,10 @@ def test_a_drip_is_one_incident_and_a_burst_beside_it_another(dripped: tuple[Clu
     assert last[schema.EVENT_BYTES.name] == pytest.approx(210e9, rel=0.01)
     assert (last[schema.ARTEFACT_NAME.name], round(last[schema.LEAK_SHARE.name], 1)) == ("llama-70b", 1.5)
     assert last[schema.LEAK_SINCE.name] == NOW
+    # It is open for long after its last byte, and lasted no longer for that.
+    burst = found.filter(pl.col(schema.SRC) == "gpu-7")
+    assert 3 * DAY - 600 < last[schema.EVENT_SECONDS.name] <= 3 * DAY
+    assert 600 <= burst[-1, schema.EVENT_SECONDS.name] <= 900
     assert set(drip.get_column(WINDOW).diff().drop_nulls()) <= {*range(10, 310, 10)}
 
 

@@ -135,6 +135,9 @@ def test_an_odd_way_out_is_one_incident(influxdb_v1: LocalInfluxDB, fresh_databa
     # In the end it has every byte, but those of hours that are not whole yet.
     least = 0.85 if way.kind is Shape.STEADY else 0.999
     assert least * way.volume <= found[-1, schema.EVENT_BYTES.name] <= 1.001 * way.volume
+    # It is open for long after its last byte, and lasted no longer for that.
+    late = 2 * HOUR if way.kind is Shape.STEADY else 0
+    assert found[-1, schema.EVENT_SECONDS.name] <= way.seconds + late
 
 
 NEAR_MISSES = {

@@ -128,7 +128,7 @@ class Incident:
         tags: of its rows, KIND and TALK and LARGEST.
         sent: bytes.
         sources, destinations, others: that took part when it opened; `others` are pairs beside the largest.
-        since: when the first of these bytes left.
+        since, last: when the first, and the last, of these bytes left.
         reported: when a sum was last too large.
         until: when it ends unless another is.
     """
@@ -139,6 +139,7 @@ class Incident:
     destinations: int
     others: int
     since: int
+    last: int
     reported: int
     until: int
 
@@ -149,7 +150,11 @@ class Incident:
 
     def again(self, at: int, hold: int, untold: float) -> "Incident":
         """Return it after another sum was too large, with what that sum has and no incident had yet."""
-        return replace(self, sent=self.sent + untold, reported=at, until=max(self.until, at + hold))
+        return replace(self.grown(at, untold), reported=at, until=max(self.until, at + hold))
+
+    def grown(self, at: int, sent: float) -> "Incident":
+        """Return it with the bytes that left until a moment."""
+        return replace(self, sent=self.sent + sent, last=at) if sent else self
 
 
 @dataclass(slots=True)
@@ -252,6 +257,7 @@ def _opened(at: int, horizon: Horizon, talks: pl.DataFrame, sent: float, group: 
         max(pairs.height - _NAMED, 0),
         at if since is None else int(since),  # type: ignore[arg-type]
         at,
+        at,
         at + horizon.hold,
     )
 
@@ -272,7 +278,7 @@ def rows(moments: Sequence[tuple[int, Incident]], artefacts: Sequence[Artefact])
         nearest = artefacts[sum(one.sent > limit for limit in limits)] if artefacts else None
         values = {
             schema.EVENT_BYTES.name: round(one.sent),
-            schema.EVENT_SECONDS.name: float(at - one.since),
+            schema.EVENT_SECONDS.name: float(one.last - one.since),
             schema.EVENT_SOURCES.name: one.sources,
             schema.EVENT_DESTINATIONS.name: one.destinations,
             schema.OTHER_TALKS.name: one.others,
@@ -314,6 +320,7 @@ def state_of(stored: pl.DataFrame, at: int) -> tuple[State, dict[str, int]]:
             row[schema.EVENT_DESTINATIONS.name],
             row[schema.OTHER_TALKS.name],
             int(row[schema.LEAK_SINCE.name]),
+            int(row[schema.LEAK_SINCE.name] + row[schema.EVENT_SECONDS.name]),
             row[reported],
             row[until],
         )

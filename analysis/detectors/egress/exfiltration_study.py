@@ -215,20 +215,20 @@ class ExfiltrationStudy:
         every = (*summed(self.cluster), *learnt(self.cluster), *drilled(self.cluster))
         others = {group.id for group in every}.difference(self.groups)
         state, seen = exfiltration.state_of(named.filter(~pl.col(schema.SRC_GROUP).is_in(list(others))), first)
-        for group, one in state.open.items():
-            if group in self.groups:
-                sent = grid.between(seen[group], first - self._step)
-                state.open[group] = _grown(one, sent[self.groups.index(group)])
+        for group in set(state.open).intersection(self.groups):
+            for moment in range(seen[group] + self._step, first, self._step):
+                state.open[group] = self._grown(state.open[group], grid, moment)
         return state
 
     def _grow(self, state: State, grid: Grid, at: int) -> None:
         """Add the last bytes to the incidents that are open, and close those that are over."""
         state.close(at)
-        if state.open:
-            sent = grid.between(at - self._step, at)
-            for group, one in state.open.items():
-                if group in self.groups:
-                    state.open[group] = _grown(one, sent[self.groups.index(group)])
+        for group, one in state.open.items():
+            if group in self.groups:
+                state.open[group] = self._grown(one, grid, at)
+
+    def _grown(self, one: Incident, grid: Grid, at: int) -> Incident:
+        return one.grown(at, float(grid.between(at - self._step, at)[self.groups.index(one.group)]))
 
     def _judge_fast(
         self, state: State, at: int, grids: tuple[Grid, Grid], sums: tuple[pl.DataFrame, pl.DataFrame]
@@ -349,10 +349,6 @@ def sampling_before(store: Store, until: int) -> int:
     """Return of how many packets the exporter that samples most saw one, in the day before a moment; 1 if all."""
     asked = Select(schema.EXPORTER_STATUS, schema.MINUTE).take(highest(schema.SAMPLING)).between(until - DAY, until)
     return max((int(rate or 1) for _, rate in store.rows(asked)), default=1)
-
-
-def _grown(one: Incident, sent: float) -> Incident:
-    return replace(one, sent=one.sent + sent) if sent else one
 
 
 class _Slow:

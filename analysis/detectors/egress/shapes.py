@@ -11,7 +11,6 @@ ports (see `ServiceBook`): that is why these are warnings, while the volume itse
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import polars as pl
 
@@ -237,7 +236,7 @@ class ShapeStudy:
             for group, one in state.open.items():
                 if group in self._groups:
                     more = grid.between(seen[group], first - BIN)[self._groups.index(group)]
-                    state.open[group] = replace(one, sent=one.sent + more)
+                    state.open[group] = one.grown(first - BIN, more)
             found[kind] = state
         return found
 
@@ -248,5 +247,5 @@ def _grow(state: State, groups: Sequence[str], grid: Grid, at: int) -> None:
     if state.open:
         sent = grid.between(at - BIN, at)
         for group, one in state.open.items():
-            if group in groups and (more := float(sent[groups.index(group)])):
-                state.open[group] = replace(one, sent=one.sent + more)
+            if group in groups:
+                state.open[group] = one.grown(at, float(sent[groups.index(group)]))
