@@ -1,6 +1,9 @@
 """What else was there around an alert: jobs on the node, other alerts, and what could not be seen."""
 
 from collections.abc import Iterator
+from itertools import pairwise
+
+import polars as pl
 
 from analysis.jobs.hostlist import expand
 from app.words import lasting
@@ -10,7 +13,9 @@ from reporting.look import Look
 from reporting.words import counted
 from rules.rule import Severity
 from store import schema
-from store.influxql import Select, compare, count, newest, says, total
+from store.influxql import Select, compare, count, is_in, newest, says, total
+from store.points import WINDOW
+from store.sums import binned
 
 _DAYS = 30
 _MOST = 40
@@ -103,21 +108,13 @@ def alerts_nearby(look: Look, alert: StoredAlert, node: str, destination: str, j
 
 def unseen(look: Look) -> Section:
     """Return what nobody could see in this time."""
-    heard = Select(schema.EXPORTER_STATUS, look.period.retention).where(compare(schema.EXPORTER_RECORDS, ">", 0))
-    by_exporter = heard.by(schema.EXPORTER)
     lost = Select(schema.EXPORTER_STATUS, look.period.retention).by(schema.EXPORTER).take(total(schema.SEQ_LOST))
     losses = {row[schema.EXPORTER]: row[schema.SEQ_LOST.name] or 0 for row in look.rows(lost)}
-    step = max(60, look.period.window)
-    # Counted by the store: a thousand exporters have a million minutes in a day.
-    minutes = Select(by_exporter.take(count(schema.EXPORTER_RECORDS)).each(step)).by(schema.EXPORTER)
-    counts = look.rows(minutes.take(count(schema.EXPORTER_RECORDS)))
-    seen = {row[schema.EXPORTER]: row[schema.EXPORTER_RECORDS.name] for row in counts}
-    whole = max((look.period.stop - look.period.start) // step, 1)
+    silences = _silences(look)
     cells: list[Cells] = []
     for exporter in look.cluster.exporters:
-        silent = max(whole - seen.get(exporter.name, 0), 0) * step
-        if silent > look.cluster.thresholds.exporter_silent or losses.get(exporter.name):
-            state = "never heard" if exporter.name not in seen else f"silent for {lasting(silent)}" if silent else ""
+        state = silences.get(exporter.name, "")
+        if state or losses.get(exporter.name):
             cells.append((exporter.name, Word(state, Tone.LOOK) if state else "", losses.get(exporter.name, 0)))
     columns = Column("exporter", "Exporter"), Column("state", "State"), Column("lost", "Records lost", Kind.COUNT)
     lead = (
@@ -134,3 +131,31 @@ def unseen(look: Look) -> Section:
             "What an exporter that was silent would have reported is missing from every number above.",
         ),
     )  # fmt: skip
+
+
+def _silences(look: Look) -> dict[str, str]:
+    """Return how long exporters were silent, in words; pauses that a quiet device makes are none."""
+    step, stop, number = max(60, look.period.window), look.period.stop, schema.EXPORTER_RECORDS
+    # With bins that begin before what is asked for, InfluxDB answers nothing.
+    start = look.period.start // step * step
+    heard = Select(schema.EXPORTER_STATUS, look.period.retention).where(compare(number, ">", 0)).by(schema.EXPORTER)
+    # Counted by the store: a thousand exporters have a million minutes in a day.
+    minutes = Select(heard.take(count(number)).each(step)).by(schema.EXPORTER).take(count(number))
+    counts = {row[schema.EXPORTER]: row[number.name] * step for row in look.rows(minutes, since=start)}
+    limit = max(look.cluster.thresholds.exporter_silent, step)
+    # Nobody expects anything of others.
+    watched = [exporter.name for exporter in look.cluster.exporters if exporter.watched]
+    missing = [name for name in watched if stop - start - counts.get(name, 0) > limit]
+    if not missing:
+        return {}
+    bins = binned(
+        look.store, schema.EXPORTER_STATUS, look.period.retention, (number,), (schema.EXPORTER,),
+        start=start, stop=stop, seconds=step, where=[is_in(schema.EXPORTER, missing)],
+    ).filter(pl.col(number.name) > 0)  # fmt: skip
+    moments = dict(bins.group_by(schema.EXPORTER).agg(WINDOW).iter_rows())
+    found = {name: "never heard" for name in missing if name not in moments}
+    for name, at in moments.items():
+        edges = [start - step, *sorted(at), stop]
+        silent = sum(gap for one, other in pairwise(edges) if (gap := other - one - step) > limit)
+        found |= {name: f"silent for {lasting(silent)}"} if silent else {}
+    return found

@@ -221,6 +221,22 @@ def test_a_page_lists_some_of_many_silent_exporters_and_says_so(place: Place) ->
     assert "report --json" not in text
 
 
+def test_a_page_takes_pauses_of_a_quiet_exporter_for_no_silence(place: Place) -> None:
+    """It begins half an hour before its alert, which is seldom at a whole minute."""
+    (one, *_) = place.cluster.exporters
+    start = place.now - 3590
+    heard = {
+        "busy": range(start, place.now, 10), "quiet": range(start, place.now, 120),
+        "stopped": range(start, start + 1800, 10), "dark": range(0),
+    }  # fmt: skip
+    for name, moments in heard.items():
+        place.put(schema.EXPORTER_STATUS, schema.RAW, moments, {schema.EXPORTER: name}, records=1)
+    cluster = replace(place.cluster, exporters=tuple(replace(one, name=name, watched=True) for name in heard))
+    section = unseen(Look(cluster, place.store, Period(start, place.now, schema.RAW, 10), place.now))
+    states = {row["exporter"]: row["state"].text for row in table(section, "exporters")}
+    assert states == {"stopped": "silent for 29m", "dark": "never heard"}
+
+
 def test_a_history_of_alerts_that_ended_is_missing(place: Place) -> None:
     """Deliver needs no destination to keep it; what fired later is in no report."""
     tags = {schema.STAGE: Stage.DELIVER.value, schema.REASON: schema.HEARTBEAT}
