@@ -62,22 +62,27 @@ def _names(listed: str) -> list[str]:
 
 
 def alerts_nearby(look: Look, alert: StoredAlert, node: str, destination: str, job: str) -> Section:
-    """Return other alerts of the same source, destination or job in the days before, and since."""
+    """Return other alerts with its ends, job, exporter or labels, in the days before and since."""
     start = alert.began - _DAYS * 86_400
     cells: list[Cells] = []
     known = stored_alerts(look.store, start, look.now)
     for other in known:
         if other.id == alert.id:
             continue
+        # Who sent most need not have opened the connection: of one conversation, rules name the ends either way round.
+        ends = {other.source, other.labels.get(schema.NODE, ""), other.labels.get(schema.DST, "")}
         shared = [
             word
             for word, mine, theirs in (
-                ("source", node, {other.source, other.labels.get(schema.NODE, "")}),
-                ("destination", destination, {other.labels.get(schema.DST, "")}),
+                ("source", node, ends),
+                ("destination", destination, ends),
                 ("job", job, {other.job, other.labels.get(schema.JOB, "")}),
+                ("exporter", alert.labels.get(schema.EXPORTER), {other.labels.get(schema.EXPORTER)}),
             )
             if mine and mine in theirs
         ]
+        if not shared and (other.rule, other.labels) == (alert.rule, alert.labels):
+            shared = ["rule and labels"]
         if shared:
             tone = Tone.ACT if other.severity == Severity.CRITICAL else Tone.LOOK
             lasted = None if other.ended is None else other.ended - other.began
@@ -96,7 +101,7 @@ def alerts_nearby(look: Look, alert: StoredAlert, node: str, destination: str, j
         Column("summary", "What happened"), Column("lasted", "Lasted", Kind.SECONDS), Column("id", "Id"),
     )  # fmt: skip
     since = f"in the {_DAYS} days before it, or since"
-    lead = f"{counted(len(cells), 'other alert')} of the same source, destination or job {since}."
+    lead = f"{counted(len(cells), 'other alert')} with an end, the job, exporter or labels of this one {since}."
     notes = [f"The newest {_MOST} are shown."] if len(cells) > _MOST else []
     if len(known) == MOST:
         notes.append(f"Of alerts before {look.words.moment(known[-1].began)} nothing was read: {MOST:,} came after.")

@@ -220,6 +220,37 @@ def test_a_source_outside_is_found_by_its_address_though_it_has_a_name(
 
 
 @pytest.mark.service
+def test_other_alerts_are_those_of_its_ends_either_way_round_of_its_exporter_and_the_same_again(
+    influxdb_v1: LocalInfluxDB, fresh_database: str
+) -> None:
+    settings = StoreSettings(url=influxdb_v1.url, database=fresh_database)
+    cluster = replace(load_cluster(REPOSITORY / "cluster.yaml"), store=settings)
+    store, now = Store(settings), int(time.time())
+    store.ensure(cluster.retentions())
+    pull = {schema.SRC: "model-store-1", schema.DST: "203.0.113.9"}
+    opened = {schema.SRC: "203.0.113.9", schema.DST: "model-store-1"}
+    leaf = {schema.EXPORTER: "leaf-1"}
+    told = [
+        ("outside_pull", pull), ("segmentation_violation", opened), ("exporter_silent", leaf), ("flow_loss", leaf),
+        ("ingest_deadman", {}), ("ingest_deadman", {}),
+    ]  # fmt: skip
+    reports = [
+        Report(rule, rule, now - 600.0 + 60 * place, EventSeverity.WARNING, now - 590.0 + 60 * place, labels)
+        for place, (rule, labels) in enumerate(told)
+    ]
+    StoredHistory(store).send(AlertBook(cluster, rules_of(cluster), Parties(cluster), None).take(reports))
+    wanted = {
+        "outside_pull": ("segmentation_violation", "source, destination"),
+        "flow_loss": ("exporter_silent", "exporter"),
+        "ingest_deadman": ("ingest_deadman", "rule and labels"),
+    }
+    for alert in stored_alerts(store, now - 700, now):
+        if alert.rule in wanted:
+            (near,) = _table(incident_of(cluster, store, alert, now), "others")
+            assert (near["rule"].text, near["shared"]) == wanted[alert.rule]
+
+
+@pytest.mark.service
 def test_flows_around_an_alert_go_on_while_it_fires(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
     settings = StoreSettings(url=influxdb_v1.url, database=fresh_database)
     cluster = replace(load_cluster(REPOSITORY / "cluster.yaml"), store=settings)
