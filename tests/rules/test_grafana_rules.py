@@ -173,7 +173,8 @@ def test_webhook_and_mail_have_the_five_facts(live: Live) -> None:
     start = CASES.grafana.url
     panel = f"{start}/d/cf-egress?from={(began - 1800) * 1000}&orgId=1&to=now&viewPanel=1"
     silence = (
-        f"{start}/alerting/silence/new?alertmanager=grafana&matcher=rule%3Dexfil_volume&matcher=src%3Dmodel-store-2"
+        f"{start}/alerting/silence/new?alertmanager=grafana&matcher=dst%3D203.0.113.10&matcher=dst_group%3Dexternal"
+        "&matcher=rule%3Dexfil_volume&matcher=src%3Dmodel-store-2&matcher=src_group%3Dmodel_storage"
     )
     assert said[5:] == [
         f"Panel: {panel}",

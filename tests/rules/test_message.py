@@ -25,7 +25,10 @@ NOW = 1_777_777_777
 URL = "https://grafana.example.org"
 EXFIL = RULE_SET.rule("exfil_volume")
 PANEL = f"{URL}/d/cf-egress?from={NOW - LASTED - 1800}000&orgId=1&to=now&viewPanel=1"
-SILENCE = f"{URL}/alerting/silence/new?alertmanager=grafana&matcher=rule%3Dexfil_volume&matcher=src%3Dmodel-store-1"
+SILENCE = (
+    f"{URL}/alerting/silence/new?alertmanager=grafana&matcher=dst%3D203.0.113.9&matcher=dst_group%3Dexternal"
+    "&matcher=rule%3Dexfil_volume&matcher=src%3Dmodel-store-1&matcher=src_group%3Dmodel_storage"
+)
 
 
 def _told(rule: Rule = EXFIL, *, ended: bool = False) -> Told:
@@ -117,10 +120,18 @@ def test_rules_that_cannot_be_evaluated() -> None:
     assert said[3].startswith("Do: Run `clusterflow status`")
 
 
-def test_the_job_of_an_alert_is_chosen_on_its_panel() -> None:
+def test_job_and_node_of_an_alert_are_chosen_on_its_panel() -> None:
     rule = RULE_SET.rule("node_dropout")
     (panel,) = (line for line in _lines(_sent(_told(rule), rule=rule)) if line.startswith("Panel: "))
-    assert panel.endswith("&viewPanel=2&var-job=llama-70b-0412")
+    assert panel.endswith("&viewPanel=2&var-job=llama-70b-0412&var-node=gpu-01")
+
+
+def test_the_link_to_a_silence_hides_no_other_incident_than_those_of_its_message() -> None:
+    rule = RULE_SET.rule("exporter_silent")
+    alerts = [replace(_told(rule), labels={**_told(rule).labels, "exporter": name}) for name in ("leaf-1", "leaf-2")]
+    for some, wanted in (alerts[:1], "&matcher=exporter%3Dleaf-1&matcher=rule%3D"), (alerts, "grafana&matcher=rule%3D"):
+        (link,) = (line for line in _lines(_sent(*some, rule=rule)) if line.startswith("Silence: "))
+        assert link.endswith(f"{wanted}exporter_silent")
 
 
 @pytest.mark.parametrize("ended", [False, True], ids=["firing", "resolved"])
