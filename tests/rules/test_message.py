@@ -73,7 +73,7 @@ def test_an_alert_that_is_over() -> None:
     assert _title(notification) == f"{what}: model-store-1 -> 203.0.113.9, 60GB, lasted 18m0s"
     assert _lines(notification) == [
         "model-store-1 (Model Storage) → 203.0.113.9 (AS64500 Example, NL, Unknown External)",
-        "Resolved: lasted 18m0s, from 2026-05-03 02:51:37 to 03:09:37 UTC; last value: 60GB",
+        "Resolved: lasted 18m0s, from 2026-05-03 02:51:37 to 2026-05-03 03:09:37 UTC; last value: 60GB",
         "",
         f"Panel: {PANEL.replace('now', f'{NOW}000')}",
         f"Runbook: {runbook.address(CLUSTER, 'exfil_volume')}",
