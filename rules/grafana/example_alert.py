@@ -21,6 +21,18 @@ _BEYOND = 1.2
 _OUTSIDE = "203.0.113.9"
 _BY_NAME = {"observed": 0.31, "expected": 1.0, "lower": 0.82, "usual": 0.06, "share": 0.42, "state": 2.0, "nodes": 16.0,
             "gpus": 128.0, "low": 5.0, "sources": 12.0, "trouble": 2.0}  # fmt: skip
+# Where the name or the unit alone would make a number that cannot be.
+_BY_RULE = {
+    ("inference_spike", "expected"): 24e9,
+    ("inference_spike", "upper"): 38e9,
+    ("cohort_slowdown", "expected"): 52e9,
+    ("cohort_slowdown", "lower"): 47e9,
+    ("rail_low", "expected"): 220e9,
+    ("packet_size_low", "size"): 1389.0,
+    ("packet_size_low", "usual"): 4154.0,
+    ("link_full", schema.SPEED.name): 400e9,
+    ("ingest_lag", "backlog"): 3.5e9,
+}
 _BY_UNIT = {
     Unit.BYTES: 61_400_000_000.0,
     Unit.SECONDS: 612.0,
@@ -39,6 +51,15 @@ _LABELS = {
     schema.NAME: "botnets",
     schema.KIND: "threat feed",
     schema.RELAY: "collector-1",
+    schema.SHARD: "0",
+    schema.REASON: "refused leaf-1",
+    schema.INTERFACE: "uplink-1",
+    schema.RAIL: "1",
+    schema.WORST: "gpu-04 / gpu-05 / gpu-06",
+    schema.FROM_JOB: "vision-7",
+    schema.USER: "alice",
+    schema.INDICATOR: "203.0.113.0/24",
+    schema.DIRECTION: schema.OUTWARD,
     schema.LARGEST: f"model-store-1 -> {_OUTSIDE} 48 GB",
 }
 _OF_PARTIES = {schema.SRC: schema.SRC_GROUP, schema.DST: schema.DST_GROUP, schema.NODE: schema.GROUP}
@@ -73,7 +94,8 @@ def example_of(cluster: Cluster, rule: Rule, now: int, *, ended: bool = False) -
 
 def _values(rule: Rule) -> dict[str, float]:
     found = {
-        rule.reduced(position): _BY_NAME.get(measure.name, _BY_UNIT.get(measure.query.unit, _COUNT))
+        rule.reduced(position): _BY_RULE.get((rule.id, measure.name))
+        or _BY_NAME.get(measure.name, _BY_UNIT.get(measure.query.unit, _COUNT))
         for position, measure in enumerate(rule.measures)
     }
     limit = rule.threshold
@@ -93,20 +115,30 @@ def _label(cluster: Cluster, rule: Rule, tag: str) -> str:
         return next((exporter.name for exporter in cluster.exporters), "leaf-1")
     if tag == schema.JOB_CLASS:
         return next((one.name for one in cluster.job_classes), "pretrain")
-    if tag == schema.KIND and schema.LARGEST in rule.measures[0].query.tags:
-        return schema.Leak.BULK.value
-    return _LABELS.get(tag, "")
+    tags = rule.measures[0].query.tags
+    otherwise = _LABELS.get(tag, "")
+    if tag == schema.FEED and schema.INDICATOR in tags:
+        otherwise = _LABELS[schema.NAME]
+    if tag == schema.KIND and schema.LARGEST in tags:
+        otherwise = schema.Leak.BULK.value
+    return _asked(rule, tag) or otherwise
 
 
 def _group(cluster: Cluster, rule: Rule, tag: str) -> str:
     """Return the first group that the rule's query names for a tag."""
-    asked = rule.measures[0].query.select
-    values = (pair for one in asked.levels() for term in one.conditions for pair in term.values) if asked else ()
-    named = next((value for name, value in values if name == tag and value), "")
-    if named or tag == schema.DST_GROUP:
+    named, of_job = _asked(rule, tag), schema.JOB in rule.measures[0].query.tags
+    if named or (tag == schema.DST_GROUP and not of_job):
         return named or EXTERNAL
     # What a thief wants, where the rule looks at every group.
-    return next((one.id for one in cluster.groups if one.role is Role.MODEL_STORAGE), cluster.groups[0].id)
+    role = Role.TRAINING if of_job or tag == schema.GROUP else Role.MODEL_STORAGE
+    return next((one.id for one in cluster.groups if one.role is role), cluster.groups[0].id)
+
+
+def _asked(rule: Rule, tag: str) -> str:
+    """Return the first value of a tag that the rule's query names; empty if it names none."""
+    asked = rule.measures[0].query.select
+    values = (pair for one in asked.levels() for term in one.conditions for pair in term.values) if asked else ()
+    return next((value for name, value in values if name == tag and value), "")
 
 
 def _party(cluster: Cluster, group: str) -> str:

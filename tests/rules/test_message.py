@@ -138,6 +138,9 @@ def test_the_link_to_a_silence_hides_no_other_incident_than_those_of_its_message
 @pytest.mark.parametrize("rule", RULE_SET.rules, ids=lambda rule: rule.id)
 def test_no_empty_field_and_no_template_is_ever_sent(rule: Rule, *, ended: bool) -> None:
     notification = _sent(_told(rule, ended=ended), rule=rule)
+    # Two spaces, or one at an end: a name of the example is missing.
+    said = list(_told(rule, ended=ended).annotations.values())
+    assert said == [" ".join(text.split()) for text in said]
     every = {kind: notification.settings(kind) for kind in ("webhook", "email", "slack", "pagerduty", "opsgenie")}
     for kind, settings in every.items():
         for name, text in {**settings, **settings.get("details", {})}.items():
