@@ -11,7 +11,21 @@ from typing import Any, TypeAlias
 
 from app.errors import StoreError
 from cluster.model import Cluster, EventKind, EventSeverity
-from delivery.event import Document, Event, JobFacts, Party, State, Threat, Traffic, at, epoch, event_id, feeds_in, iso
+from delivery.event import (
+    Document,
+    Event,
+    JobFacts,
+    Party,
+    State,
+    Threat,
+    Traffic,
+    at,
+    epoch,
+    event_id,
+    feeds_in,
+    iso,
+    panel_url,
+)
 from delivery.parties import Parties, with_sighting
 from operations.sightings import Sighting, Sightings
 from rules import runbook
@@ -297,7 +311,7 @@ class AlertBook:
             fault=report.fault,
             maintenance=muted_by(self._cluster, rule, report.labels, report.began),
             runbook=runbook.address(self._cluster, rule.id) if rule else "",
-            board=board_url(self._cluster, rule) if rule else "",
+            board=panel_url(self._cluster, rule.panel, labels, report.began) if rule else "",
             page=f"{pages}{incident}" if (pages := self._cluster.delivery.incident_pages()) else "",
         )
         return event.document()
@@ -353,8 +367,10 @@ class AlertBook:
         incident = str(at(begin, "incident"))
         for one in (incident, *self._failing.pop(key, {}).values()):
             self._close(one, ended)
+        rule, labels, began = self._rules.get(str(at(begin, "action"))), begin.get("labels", {}), epoch(begin["time"])
         return {
             **begin,
+            **({"board": panel_url(self._cluster, rule.panel, labels, began, ended)} if rule else {}),
             "id": event_id("alert", incident, State.RESOLVED.value),
             "state": State.RESOLVED.value,
             "end": iso(ended),
@@ -365,11 +381,6 @@ class AlertBook:
         self._closed[incident] = ended
         while len(self._closed) > _MOST_CLOSED:
             del self._closed[next(iter(self._closed))]
-
-
-def board_url(cluster: Cluster, rule: Rule) -> str:
-    """Return the address of the panel that a rule links to."""
-    return f"{cluster.grafana.url}/d/{rule.panel.dashboard_uid}?viewPanel={rule.panel.panel_id}"
 
 
 def _whole(number: float | None) -> int | None:

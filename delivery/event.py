@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
+from urllib.parse import urlencode
 
-from cluster.model import EventKind, EventSeverity
+from cluster.model import Cluster, EventKind, EventSeverity
+from dashboards.registry import PanelRef
 from store import schema
 
 SCHEMA = "clusterflow.event/1"
@@ -23,6 +25,7 @@ Document = Mapping[str, Any]
 """An event as plain data: what is spooled, and what formats read."""
 
 _ID_DIGITS = 32
+_AROUND = 1800
 
 
 class State(StrEnum):
@@ -238,3 +241,13 @@ def at(document: Document, path: str) -> Any:  # noqa: ANN401 - whatever the doc
             return None
         value = value.get(key)
     return value
+
+
+def panel_url(
+    cluster: Cluster, panel: PanelRef, labels: Mapping[str, str], began: float, ended: float | None = None
+) -> str:
+    """Return the address of a panel at the time of an event, half an hour around it; until now if it goes on."""
+    until = "now" if ended is None else f"{ended + _AROUND:.0f}000"
+    chosen = {f"var-{name}": labels[name] for name in (schema.JOB, schema.NODE) if labels.get(name)}
+    asked = {"viewPanel": panel.panel_id, "from": f"{began - _AROUND:.0f}000", "to": until, **chosen}
+    return f"{cluster.grafana.url}/d/{panel.dashboard_uid}?{urlencode(asked)}"

@@ -6,8 +6,8 @@ from typing import Any
 
 from app.words import amount, lasting
 from cluster.model import Cluster, EventKind, EventSeverity
-from dashboards.registry import BOARDS
-from delivery.event import Event, JobFacts, Party, Threat, Traffic, feeds_in
+from dashboards.registry import panel_ref
+from delivery.event import Event, JobFacts, Party, Threat, Traffic, feeds_in, panel_url
 from delivery.parties import INBOUND, OUTBOUND, Parties, with_sighting
 from delivery.stored_rows import Reading, Row
 from operations.sightings import Sighting, Sightings, sighting_of
@@ -268,7 +268,7 @@ class _Makers:
             threat=threat or Threat(feeds=feeds),
             labels=row.tags,
             runbook=self._runbook(runbook),
-            board=self._board(board),
+            board=self._board(board, row),
         )
 
     def _of_job(
@@ -313,17 +313,14 @@ class _Makers:
             labels=row.tags,
             values={name: float(value) for name, value in row.values.items() if isinstance(value, int | float)},
             runbook=self._runbook(runbook),
-            board=self._board(board),
+            board=self._board(board, row),
         )
 
     def _runbook(self, section: str) -> str:
         return address(self._cluster, section) if section else ""
 
-    def _board(self, place: tuple[str, str] | None) -> str:
-        if place is None:
-            return ""
-        board = BOARDS[place[0]]
-        return f"{self._cluster.grafana.url}/d/{board.uid}?viewPanel={board.panel_id(place[1])}"
+    def _board(self, place: tuple[str, str] | None, row: Row) -> str:
+        return panel_url(self._cluster, panel_ref(*place), row.tags, row.time, row.end) if place else ""
 
 
 def _sentence(source: Party, destination: Party, traffic: Traffic, words: str) -> str:

@@ -30,7 +30,7 @@ from cluster.model import (
 )
 from delivery.alert_events import AlertBook, Report
 from delivery.deliver import SHARD, Delivery
-from delivery.event import Document, at, iso
+from delivery.event import Document, at, epoch, iso
 from delivery.grafana_hook import MOST_BYTES, GrafanaHook
 from delivery.known_addresses import Directory, SignedIn
 from delivery.parties import Parties
@@ -408,7 +408,8 @@ def test_an_alert_is_told_of_when_it_begins_and_when_it_ends(
     assert at(begin, "source.group_title") == "Model Storage"
     assert at(begin, "traffic.direction") == "outbound"
     assert at(begin, "runbook") == address(scene.cluster, "exfil_volume")
-    assert "viewPanel=" in at(begin, "board")
+    board, began = at(begin, "board"), round(epoch(at(begin, "time")))
+    assert board.endswith(f"/d/cf-egress?viewPanel=1&from={began - 1800}000&to=now")
     # A restart does not tell it again: it knows what fires.
     scene.delivery.stop(now + 1)
     scene.start()
@@ -418,6 +419,7 @@ def test_an_alert_is_told_of_when_it_begins_and_when_it_ends(
     scene.delivery._evaluator = None
     end = [one for one in scene.tick(later) if one["action"] == "exfil_volume"][-1]
     assert end["state"] == "resolved"
+    assert end["board"] == board.replace("=now", f"={round(epoch(end['end'])) + 1800}000")
     assert end["incident"] == begin["incident"]
     assert end["id"] != begin["id"]
     scene.delivery.stop(later)
