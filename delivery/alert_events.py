@@ -31,6 +31,7 @@ from operations.sightings import Sighting, Sightings
 from rules import runbook
 from rules.common import texts
 from rules.evaluate.evaluator import ERROR_ALERT, NO_DATA_ALERT, Alert, says_less
+from rules.evaluate.states import State as Evaluated
 from rules.maintenance import muted_by
 from rules.rule import Rule, RuleSet
 from store import schema
@@ -68,6 +69,7 @@ class Report:
         annotations: rendered texts, by name.
         values: numbers, by the measures' names.
         fault: what went wrong, for missing data and errors.
+        recovers: whether its condition holds no longer, and it fires on for a moment.
     """
 
     rule: str
@@ -79,6 +81,7 @@ class Report:
     annotations: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, float] = field(default_factory=dict)
     fault: str = ""
+    recovers: bool = False
 
     @property
     def is_fault(self) -> bool:
@@ -115,6 +118,7 @@ def report_of(alert: Alert) -> Report:
         # Where data is missing meanwhile, its numbers say nothing.
         values={} if alert.reason else alert.values,
         fault=alert.error,
+        recovers=alert.state is Evaluated.RECOVERING,
     )
 
 
@@ -333,7 +337,8 @@ class AlertBook:
         """
         size, duration = (report.values.get(field.name) for field in (schema.BYTES, schema.DURATION))
         measured = {"bytes": _whole(size), "duration": duration}
-        if says_less(report.values, begin.get("traffic", {})):
+        # How far an exporter, or a link, is well again is not what the alert was about.
+        if report.recovers or says_less(report.values, begin.get("traffic", {})):
             return begin
         fresh = {
             "summary": self._summary(report),

@@ -28,7 +28,7 @@ from cluster.model import (
     Secret,
     StoreSettings,
 )
-from delivery.alert_events import AlertBook, Report
+from delivery.alert_events import AlertBook, Report, report_of
 from delivery.deliver import SHARD, Delivery
 from delivery.event import Document, at, epoch, iso
 from delivery.grafana_hook import MOST_BYTES, GrafanaHook
@@ -37,6 +37,8 @@ from delivery.parties import Parties
 from delivery.transports.history_transport import changes
 from operations.sightings import Sightings
 from operations.status.status import status_of
+from rules.evaluate.evaluator import Alert
+from rules.evaluate.states import State as Evaluated
 from rules.grafana.example_alert import example_of
 from rules.grafana.message import Notification
 from rules.registry import rules_of
@@ -638,6 +640,19 @@ def test_an_alert_ends_with_the_most_that_it_told() -> None:
         book.take_all([told(size, seconds)], 1010)
     (end,) = book.take_all([], 1040)
     assert (end["summary"], at(end, "traffic.bytes"), at(end, "traffic.duration")) == ("Resolved: 65 B in 30 s", 65, 30)
+
+
+def test_an_alert_ends_with_what_it_said_while_its_condition_held() -> None:
+    """An exporter that is heard again has been silent for 5 s for a minute more."""
+    cluster = parse_cluster(SITE)
+    book = AlertBook(cluster, rules_of(cluster), Parties(cluster), None)
+    labels = {"alertname": "x", schema.EXPORTER: "leaf-1"}
+    for state, age in ((Evaluated.ALERTING, 2400.0), (Evaluated.RECOVERING, 5.0)):
+        said = {"summary": f"silent for {age:.0f} s"}
+        alert = Alert("exporter_silent", "x", "warning", labels, state, "", 1000, 1000, {"age": age}, said)
+        book.take_all([report_of(alert)], 3400)
+    (end,) = book.take_all([], 3460)
+    assert (end["summary"], end["values"]) == ("Resolved: silent for 2400 s", {"age": 2400.0})
 
 
 @pytest.mark.parametrize(("label", "user"), [("alice", "alice"), ("-", None)])
