@@ -320,7 +320,7 @@ class Bridge:
                 self._archive.configure(cluster.archive)
             if self._samples is not None:
                 self._samples.configure(cluster.archive)
-            engine.load(*self._engine.dump())
+            engine.load(*self._engine.dump(), self._cluster.exporters)
             reload.taken_up(self._cluster, cluster)
             before, self._enrichment = self._enrichment, enrichment
             self._cluster, self._settings, self._engine = cluster, cluster.bridge, engine

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from cluster.model import Cluster, Role
+from cluster.model import Cluster, Exporter, Role
 from enrichment.labels import Labels
 from ingest.checkpoint import Frames, Later, made
 from ingest.count import pulse
@@ -476,12 +476,21 @@ class Engine:
             "minutes_from": self.minutes_from,
         }
 
-    def load(self, saved: Mapping[str, pl.DataFrame | Later], notes: dict[str, Any]) -> None:
-        """Take what `dump` gave, or what became of it in a checkpoint."""
+    def load(
+        self, saved: Mapping[str, pl.DataFrame | Later], notes: dict[str, Any], before: Iterable[Exporter] = ()
+    ) -> None:
+        """Take what `dump` gave, or what became of it in a checkpoint.
+
+        Args:
+            saved: the frames.
+            notes: the rest.
+            before: the exporters that cluster.yaml listed then, where that is known: one may have another name now.
+        """
+        names = self._normaliser.exporters.named_now(before)
         frames = {name: made(frame) for name, frame in saved.items()}
         for name, part in self._parts.items():
             part.evicted_before = notes["evicted_before"].get(name, 0)
-        self._once.restore(frames)
+        self._once.restore(frames, names)
         for name, table in self._tables.items():
             if name in frames:
                 table.restore(frames[name])
@@ -496,9 +505,11 @@ class Engine:
         for table in self._tables.values():
             table.long_from = self.minutes_from
         self._newest_counters = notes["newest_counters"]
-        self.exporters = {name: ExporterReading(*reading) for name, reading in notes["exporters"].items()}
+        # Of two that are one now the newer one counts: when each was heard comes first.
+        readings = sorted(notes["exporters"].items(), key=lambda item: item[1][0])
+        self.exporters = {names.get(name, name): ExporterReading(*reading) for name, reading in readings}
         # Checkpoints of before these were kept have none.
-        self._once.load_notes(notes.get("once", {}))
+        self._once.load_notes(notes.get("once", {}), names)
         self._sequence.load(notes.get("sequence", []))
 
 

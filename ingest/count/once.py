@@ -324,8 +324,8 @@ class Once:
         ]
         return pl.concat(parts) if parts else pl.DataFrame(schema={WINDOW: pl.Int64})
 
-    def restore(self, frames: Mapping[str, pl.DataFrame]) -> None:
-        """Take the state of before a restart, as `frames` or `rows_of` gave it."""
+    def restore(self, frames: Mapping[str, pl.DataFrame], names: Mapping[str, str]) -> None:
+        """Take the state of before a restart, as `frames` or `rows_of` gave it; `names` has exporters' other names."""
         found: dict[int, pl.DataFrame] = {}
         # What was kept before records were kept like this stays as it was counted.
         if NAME in frames and remembered.BASE in frames[NAME].columns:
@@ -338,12 +338,14 @@ class Once:
                 found[number] = rows if said is None else pl.concat([rows, said], how="horizontal")
         self._own_numbers()
         for number in sorted(found):
-            self._add(self._restored(number, found[number]))
+            # Under two names one exporter would take its own records for another's.
+            exporters = [name for name in (schema.EXPORTER, remembered.BY) if name in found[number].columns]
+            rows = found[number].cast({pl.Enum: pl.String}).with_columns(pl.col(exporters).replace(names))
+            self._add(self._restored(number, rows))
         self._changed.clear()
         self._recall(2 * len(self))
 
     def _restored(self, number: int, rows: pl.DataFrame) -> Chunk:
-        rows = rows.cast({pl.Enum: pl.String})
         said = [] if remembered.BY not in rows.columns else [name for name in rows[remembered.BY].unique() if name]
         known = {*self._names}
         self._names += [name for name in sorted({*rows[schema.EXPORTER].unique(), *said}) if name not in known]
@@ -700,12 +702,13 @@ class Once:
             "decisions": [[*place, *entry] for place, said in self.decisions.items() for entry in said],
         }
 
-    def load_notes(self, notes: Mapping[str, Any]) -> None:
-        """Take what `notes` gave; nothing of a checkpoint of before there were any."""
+    def load_notes(self, notes: Mapping[str, Any], names: Mapping[str, str]) -> None:
+        """Take what `notes` gave; nothing of a checkpoint of before there were any. `names` as for `restore`."""
         self._judged_to = notes.get("judged_to", 0)
         self.decisions = {}
         for src, dst, exporter, since, by in notes.get("decisions", []):
-            self.decisions.setdefault((src, dst, exporter), []).append((since, by))
+            place = src, dst, names.get(exporter, exporter)
+            self.decisions.setdefault(place, []).append((since, names.get(by, by)))
 
     def _final(self, oldest: int | None) -> int:
         """Return before which second nothing is taken back."""

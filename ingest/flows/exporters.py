@@ -1,6 +1,6 @@
 """What each exporter is known to do: sampling, protocol, and whose flows it counts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
 
 import numpy as np
@@ -148,6 +148,15 @@ class ExporterBook:
         own = pl.Series(self.names, dtype=pl.String).gather(number) + _SFLOW_OF
         codes = np.where(is_sflow & is_second[exporters.codes], exporters.codes + len(texts), exporters.codes)
         return Words(pl.concat([texts, own]), codes).of(np.ones(len(codes), np.bool_))
+
+    def named_now(self, before: Iterable[Exporter]) -> dict[str, str]:
+        """Return what exporters are called by what they were called, those included that were not listed then.
+
+        Args:
+            before: those that were.
+        """
+        names = {address: exporter.name for address, exporter in self._by_address.items()}
+        return names | {one.name: names.get(str(one.address), one.name) for one in before}
 
     def has_authority(
         self, exporter: npt.NDArray[np.int64], src_group: npt.NDArray[np.uint8], dst_group: npt.NDArray[np.uint8]
