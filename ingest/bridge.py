@@ -43,7 +43,7 @@ from ingest.read.numbered import Habits
 from ingest.read.readers import read_chunk
 from ingest.read.records import Parsed
 from ingest.read.spool import Chunk, Position, Source
-from ingest.readings import exporter_readings, resident_bytes, unread_of
+from ingest.readings import exporter_readings, listed_since, resident_bytes, unread_of
 from ingest.renewal import Renewal
 from ingest.rollup import Rollup, horizon
 from ingest.writer import StoppedError, Writer
@@ -147,6 +147,7 @@ class Bridge:
         )
         self._rollup = Rollup(store, self._writer, cluster.retentions(), self._settings.shard)
         self._started = time.time()
+        self._listed: dict[str, float] = {}
         self._alive = time.monotonic()
         self._clock_ahead = time.time() - time.monotonic()
         self._trouble = ""
@@ -295,6 +296,7 @@ class Bridge:
         now = time.time()
         # Nobody is silent for an hour because the clock jumped, nor heard of in the future because it went back.
         self._started = now
+        self._listed.clear()
         self._drained = min(self._drained, now)
         for reading in self._engine.exporters.values():
             reading.last_seen = min(reading.last_seen, now)
@@ -322,6 +324,7 @@ class Bridge:
                 self._samples.configure(cluster.archive)
             engine.load(*self._engine.dump(), self._cluster.exporters)
             reload.taken_up(self._cluster, cluster)
+            self._listed |= listed_since(self._cluster, cluster, time.time())
             before, self._enrichment = self._enrichment, enrichment
             self._cluster, self._settings, self._engine = cluster, cluster.bridge, engine
             self._pace = Pace(self._settings.flush)
@@ -614,6 +617,7 @@ class Bridge:
                 window=window,
                 started=self._started,
                 drained=self._drained,
+                elsewhere=self._listed,
                 unread=unread_of(self._templates, self._spool, now),
             )
             self._writer.write(schema.EXPORTER_STATUS, readings, RAW)

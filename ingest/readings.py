@@ -38,7 +38,7 @@ def exporter_readings(
         window: of the rows, epoch seconds.
         started: since when they could have been heard, epoch seconds.
         drained: up to when the source is known to be read, having nothing more at that time; 0 if never.
-        elsewhere: when others heard an exporter, epoch seconds.
+        elsewhere: when others heard an exporter, or since when it is listed, epoch seconds.
         unread: what pmacct does not read of what each address sends, where that is known.
     """
     names = {str(exporter.address): exporter.name for exporter in cluster.exporters}
@@ -60,6 +60,12 @@ def exporter_readings(
             + (templates.get(name),)
         )
     return pl.DataFrame(rows, schema=_COLUMNS, orient="row")
+
+
+def listed_since(before: Cluster, after: Cluster, now: float) -> dict[str, float]:
+    """Return the exporters that only another cluster.yaml lists: until now, epoch seconds, nobody awaited them."""
+    known = {exporter.address for exporter in before.exporters}
+    return {exporter.name: now for exporter in after.exporters if exporter.address not in known}
 
 
 def unread_of(templates: TemplateFile, spool: Path, now: float) -> dict[str, Unread]:

@@ -46,7 +46,7 @@ from ingest.kafka.commit import Committer
 from ingest.kafka.lease import Lease, LeaseError
 from ingest.kafka.partition import PartitionWork, Points, Surroundings, archive_settings
 from ingest.kafka.partition_state import remembered
-from ingest.readings import resident_bytes
+from ingest.readings import listed_since, resident_bytes
 from ingest.renewal import Renewal
 from ingest.writer import StoppedError, Writer
 from store import schema
@@ -432,6 +432,7 @@ class KafkaWorker:
             for work in list(self._works.values())[:1]:
                 work.counters.add(Stage.BRIDGE, "reloads")
             renewal.reload.taken_up(before.cluster, cluster)
+            self._elsewhere |= listed_since(before.cluster, cluster, time.time())
             if enrichment is not before.enrichment:
                 before.enrichment.close()
         renewal.drop(self._around.enrichment)

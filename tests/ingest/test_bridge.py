@@ -120,6 +120,30 @@ def test_while_the_store_is_away_no_exporter_falls_silent(
     assert ages_of(known)["leaf"] < 3
 
 
+def test_an_exporter_that_is_listed_while_it_runs_is_awaited_from_then_on(known: Cluster, tmp_path: Path) -> None:
+    config, folder = tmp_path / "cluster.yaml", tmp_path / "spool"
+    config.write_text("cluster: lab\ngroups: {a: {role: training, prefixes: [10.0.0.0/8]}}\n")
+    folder.mkdir()
+    Store(known.store).ensure(known.retentions())
+    stop = threading.Event()
+    few = replace(known, exporters=tuple(one for one in known.exporters if one.name != "spine"))
+    reload = Reload(config, lambda _: known, Log(quiet=True))
+    with Spool(folder) as spool:
+        running = threading.Thread(target=a_bridge(few, spool, tmp_path, stop, Clock.LIVE, reload=reload).run)
+        running.start()
+        deadline = time.monotonic() + 60
+        while ages_of(known).get("leaf", 0.0) < 8:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        reload.on_signal()
+        while not (ages := ages_of(known)).get("spine", 0.0):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        stop.set()
+        running.join()
+    assert ages["spine"] < 6
+
+
 def ages_of(cluster: Cluster) -> dict[str, float]:
     query = f'SELECT max("age") FROM "{schema.RAW}"."exporter" WHERE "exporter" =~ /^(leaf|spine)$/ GROUP BY "exporter"'
     return {series.tags["exporter"]: series.values[0][1] for series in Store(cluster.store).query(query)}
