@@ -159,11 +159,10 @@ class Reload:
         fresh: Cluster | None = None
         with self.refusing():
             fresh = self._override(load_cluster(self._path))
-        if fresh is None:
+        fixed = _changed(current, fresh) if fresh is not None else []
+        if fresh is None or fixed:
             # Its faults hide files: once it is mended it is read again, with all that came meanwhile.
             self._seen |= own
-            return None
-        fixed = _changed(current, fresh)
         if fixed:
             self.refuse(f"{', '.join(fixed)} cannot change while it runs", hint="restart it")
             return None
@@ -217,13 +216,13 @@ def _changed(old: Cluster, new: Cluster) -> list[str]:
     """Return the settings that differ and that a running bridge is built on."""
     found = [
         f"bridge.{name}"
-        for name in ("window", "shard", "state", "metrics_listen")
+        for name in ("window", "shard", "state", "metrics_listen", "metrics_token")
         if getattr(old.bridge, name) != getattr(new.bridge, name)
     ]
     found += ["collector.spool"] if old.collector.spool != new.collector.spool else []
     # Limits may change, but no hour may be let go for a bucket that nobody copies to.
     found += [f"archive.{name}" for name in _FIXED_ARCHIVE if getattr(old.archive, name) != getattr(new.archive, name)]
-    return found + (["store"] if old.store != new.store else [])
+    return found + [name for name in ("store", "cloud") if getattr(old, name) != getattr(new, name)]
 
 
 def ignore_hangups(log: Log, stop: threading.Event, command: str, cost: str) -> None:
