@@ -162,26 +162,30 @@ class JobSources:
 
     def _of_others(self) -> list[list[Job]]:
         told = [source for source in self._sources if source is not self._inferred]
-        return [list(self._yaml.jobs), *(jobs for source in told for jobs in self._of(source))]
+        # Nodes that came with the jobs are taken up with a restart.
+        return [self._known(LISTED, self._yaml.jobs), *(jobs for source in told for jobs in self._of(source))]
 
     def _of(self, source: Source | None) -> list[list[Job]]:
         """Return the jobs of a source, with nodes of the inventory only."""
         if source is None:
             return []
+        return [self._known(source.name, (known.job for known in self._register.jobs(source.name).values()))]
+
+    def _known(self, source: str, jobs: Iterable[Job]) -> list[Job]:
         found, strangers = [], set()
-        is_scheduler = source.name in self._schedulers
-        for known in self._register.jobs(source.name).values():
-            nodes, unknown = self._names.split(known.job.nodes)
+        is_scheduler = source in self._schedulers
+        for job in jobs:
+            nodes, unknown = self._names.split(job.nodes)
             strangers |= set(unknown)
             # A scheduler knows many jobs that have nothing to do with the nodes that are watched here.
             if nodes or not is_scheduler:
-                found.append(replace(known.job, nodes=nodes, origin=source.name))
-        self._strangers[source.name] = strangers
+                found.append(replace(job, nodes=nodes, origin=source))
+        self._strangers[source] = strangers
         fresh = sorted(strangers - self._told_strangers)
         if fresh:
             self._told_strangers |= strangers
-            self._log.warning("nodes_unlisted", source=source.name, nodes=some(fresh), what="not in the inventory")
-        return [found]
+            self._log.warning("nodes_unlisted", source=source, nodes=some(fresh), what="not in the inventory")
+        return found
 
     # -- how they are ------------------------------------------------------------------------------
 

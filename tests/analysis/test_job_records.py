@@ -265,10 +265,12 @@ jobs: [{jobs}]
 
 def test_jobs_of_cluster_yaml_are_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "cluster.yaml"
-    write(path, CLUSTER.format(jobs=""), T0)
-    listed = ClusterYaml(load_cluster(path), path, Log())
-    assert (listed.refresh(T0 + 5), listed.jobs) == ("", ())
     job = '{id: a, nodes: ["gpu-*"], start: 2026-03-01 08:00}'
+    write(path, CLUSTER.format(jobs=job.replace("a", "b", 1)), T0)
+    known = load_cluster(path)
+    write(path, CLUSTER.format(jobs=job.replace("a", "c", 1)), T0 + 1)
+    listed = ClusterYaml(known, path, Log())
+    assert (listed.refresh(T0 + 5), [one.id for one in listed.jobs]) == ("", ["c"]), "also of before it began"
     write(path, CLUSTER.format(jobs=job), T0 + 10)
     assert listed.refresh(T0 + 15) == ""
     assert [one.id for one in listed.jobs] == ["a"]
@@ -278,6 +280,15 @@ def test_jobs_of_cluster_yaml_are_read_again(tmp_path: Path, capsys: pytest.Capt
     assert [one.id for one in listed.jobs] == ["a"]
     write(path, CLUSTER.format(jobs=job).replace("lab", "renamed"), T0 + 30)
     assert listed.refresh(T0 + 35) == ""
+    assert "restart the analysis for everything else" in capsys.readouterr().err
+
+
+def test_that_jobs_are_inferred_from_a_restart_on_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "cluster.yaml"
+    write(path, CLUSTER.format(jobs='{id: a, nodes: ["gpu-*"], start: 2026-03-01 08:00}'), T0)
+    listed = ClusterYaml(load_cluster(path), path, Log())
+    write(path, CLUSTER.format(jobs=""), T0 + 10)
+    assert (listed.refresh(T0 + 15), listed.jobs) == ("", ())
     assert "restart the analysis for everything else" in capsys.readouterr().err
 
 

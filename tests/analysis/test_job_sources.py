@@ -19,6 +19,7 @@ from analysis.jobs.all_sources import JobSources, merged
 from analysis.jobs.register import FILE, Register, key_of
 from analysis.state import State
 from app.log import Log
+from cluster.load import load_cluster
 from cluster.model import (
     Cluster,
     FileJobs,
@@ -146,6 +147,24 @@ def test_nodes_are_those_of_the_inventory(shop: Shop, capsys: pytest.CaptureFixt
     told = capsys.readouterr().err
     assert told.count("nodes_unlisted") == 1
     assert 'event=nodes_unlisted source=planned nodes="cpu-1 and 2 more" what="not in the inventory"' in told
+
+
+def test_nodes_that_came_with_their_jobs_wait_for_a_restart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "cluster.yaml"
+    text = """\
+cluster: lab
+groups: {{training: {{role: training, prefixes: [10.20.0.0/16]}}}}
+nodes: {{"gpu-{{1..{last}}}": {{group: training, addresses: ["10.20.0.{{1..{last}}}"]}}}}
+jobs: [{{id: a, nodes: ["gpu-*"], start: 2026-03-01 08:00}}]
+"""
+    path.write_text(text.format(last=2))
+    cluster = load_cluster(path)
+    path.write_text(text.format(last=3))
+    with Register.open(tmp_path) as register:
+        sources = JobSources(cluster, Store(cluster.store), register, Log(), path=path)
+        sources.refresh(T0)
+        assert [one.nodes for one in sources.jobs()] == [("gpu-1", "gpu-2")]
+    assert "source=cluster.yaml nodes=gpu-3" in capsys.readouterr().err
 
 
 def test_jobs_are_the_same_tuple_until_something_changes(shop: Shop) -> None:

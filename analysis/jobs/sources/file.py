@@ -146,14 +146,16 @@ class ClusterYaml:
     def __post_init__(self) -> None:
         self.jobs = self.cluster.jobs
         if self.path is not None:
-            self._watched = Watched(self.path, load_cluster, self._take, version_of(self.path))
+            # Read once more: a stand-by may have waited for days since the cluster was read.
+            self._watched = Watched(self.path, load_cluster, self._take)
 
     def refresh(self, now: float) -> str:
         """Read the file again if it changed."""
         return "" if self._watched is None else self._watched.refresh(now)
 
     def _take(self, found: Cluster) -> None:
-        if replace(found, jobs=()) != replace(self.cluster, jobs=()):
+        is_other_source = not found.job_sources and bool(found.jobs) != bool(self.cluster.jobs)
+        if is_other_source or replace(found, jobs=()) != replace(self.cluster, jobs=()):
             hint = "jobs are taken over; restart the analysis for everything else"
             self.log.line("cluster_changed", file=os.fspath(self.path or ""), what=hint)
         self.jobs = found.jobs
