@@ -8,7 +8,7 @@ import os
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -21,6 +21,9 @@ from app.errors import UserError
 
 LIST = "generated.txt"
 """Name of the list of generated files; it is generated too."""
+
+_LOOK_MS = 200
+"""Time until it is known that everything is watched, and between two looks whether to stop."""
 
 _HEADER = "# What `clusterflow build` wrote: change cluster.yaml, dashboards/ or rules/ instead, and build again.\n"
 
@@ -82,7 +85,7 @@ def write(artefacts: Mapping[str, str], folder: Path) -> list[Drift]:
 
 def watch(
     command: Sequence[str],
-    paths: Iterable[Path],
+    paths: Callable[[], Iterable[Path]],
     *,
     stop: threading.Event | None = None,
     after: Callable[[int], None] = lambda _code: None,
@@ -93,25 +96,47 @@ def watch(
 
     Args:
         command: what builds, with its arguments.
-        paths: files and folders to watch.
+        paths: returns the files and folders to watch; asked after each run.
         stop: ends the watch.
         after: called with each run's exit code.
     """
-    after(subprocess.run(command, check=False).returncode)
-    named = [*paths]
+    named: set[Path] | None = None
+    # What is named for the first time may have been saved before anybody watched it: then it runs once more.
+    while named != (now := set(paths())):
+        named = now
+        for _ in _saves(named, stop):
+            after(subprocess.run(command, check=False).returncode)
+            if named != set(paths()):
+                break
+
+
+def _saves(named: Iterable[Path], stop: threading.Event | None) -> Iterator[None]:
+    """Yield at once, as soon as all is watched, and then whenever something was saved."""
     folders = {inner.resolve() for path in named if path.is_dir() for inner in (path, *path.rglob("*/"))}
     # Many editors replace a file, and who watches that alone goes on watching the one that is gone. So its folder is
     # watched, without what is below: that may be anything.
-    files = {one for path in named if path.is_file() for one in (path.parent.resolve() / path.name, path.resolve())}
+    alone = [path for path in named if not path.is_dir()]
+    files = {one for path in alone for one in (path.parent.resolve() / path.name, path.resolve())}
     is_source = DefaultFilter()
 
     def is_meant(change: Saved, name: str) -> bool:
         path = Path(name)
         return is_source(change, name) and (path in files or path.parent in folders)
 
-    places = {*folders, *(path.parent for path in files)}
-    for _ in changes(*places, watch_filter=is_meant, recursive=False, stop_event=stop, raise_interrupt=False):
-        after(subprocess.run(command, check=False).returncode)
+    places = {*folders, *(path.parent for path in files if path.parent.is_dir())}
+    is_first = True
+    for found in changes(
+        *places,
+        watch_filter=is_meant,
+        recursive=False,
+        stop_event=stop,
+        raise_interrupt=False,
+        rust_timeout=_LOOK_MS,
+        yield_on_timeout=True,
+    ):
+        if found or is_first:
+            is_first = False
+            yield
 
 
 def _with_list(artefacts: Mapping[str, str]) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 import difflib
 import json
-import os
 import sys
 import time
 from collections.abc import Iterable
@@ -19,10 +18,11 @@ import dashboards as dashboards_package
 import rules as rules_package
 import store as store_package
 from app.application import is_verbose
-from app.errors import StoreError
-from cluster.cli import DEFAULT_FILE, VARIABLE, cluster_option
+from app.errors import ConfigError, StoreError
+from cluster.cli import cluster_file, cluster_option
 from cluster.model import Cluster
 from cluster.options import json_option, period_options, write_output
+from cluster.sources import files_of
 from dashboards import provision
 from operations.build import LIST, Change, Drift, check, watch, write
 from operations.code_advice import advice
@@ -58,14 +58,19 @@ _WATCH = "--watch"
     help="Where Grafana will find what lies in OUT/grafana.",
 )
 @click.option("--check", "only_check", is_flag=True, help="Write nothing; end with 1 if something would change.")
-@click.option(_WATCH, "keep_watching", is_flag=True, help="Build again whenever boards, rules or cluster.yaml change.")
+@click.option(
+    _WATCH,
+    "keep_watching",
+    is_flag=True,
+    help="Build again whenever boards, rules, cluster.yaml or a file that it names change.",
+)
 def build(cluster: Cluster, out: Path, grafana_folder: str, only_check: bool, keep_watching: bool) -> None:
     """Generate what Grafana and pmacct load: boards, rules, contact points, the collector's configuration.
 
     Files that are no longer generated are removed; files that you put there yourself stay.
     """
     if keep_watching:
-        _watch(cluster)
+        _watch()
         return
     files = artefacts(cluster, grafana_folder)
     for line in (*_without_nodes(cluster), *advice(files)):
@@ -120,20 +125,20 @@ def _difference(path: Path, wanted: str) -> Iterable[str]:
     return [*short, f"... {len(lines) - 2 - len(short)} more lines"] if len(lines) - 2 > len(short) else short
 
 
-def _watch(cluster: Cluster) -> None:
+def _watch() -> None:
     """Run this same command again and again, without --watch."""
     arguments = [argument for argument in sys.argv[1:] if argument != _WATCH]
     packages = [
         Path(package.__path__[0]) for package in (cluster_package, store_package, dashboards_package, rules_package)
     ]
-    # Whatever the command line names is worth a look: cluster.yaml may stand there in any spelling.
-    named = [Path(argument.removeprefix("--config=").removeprefix("-c")) for argument in arguments]
-    configured = Path(os.environ.get(VARIABLE, DEFAULT_FILE))
-    own = [Path(path) for path in (*cluster.rules, *cluster.boards)]
-    watch(
-        [sys.executable, "-m", "clusterflow", *arguments],
-        [*packages, *(path for path in (*named, configured, *own) if path.is_file())],
-    )
+    config, named = cluster_file(), [cluster_file()]
+
+    def watched() -> list[Path]:
+        with suppress(ConfigError):
+            named[:] = files_of(config)
+        return [*packages, *named]
+
+    watch([sys.executable, "-m", "clusterflow", *arguments], watched)
 
 
 @click.command()

@@ -101,12 +101,11 @@ def test_watch_builds_again_after_a_save_and_survives_a_failure(tmp_path: Path) 
     source.write_text(f"open({str(log)!r}, 'a').write('one ')\n")
     codes: list[int] = []
     stop = threading.Event()
-    arguments = ([sys.executable, str(source)], [source])
+    arguments = ([sys.executable, str(source)], lambda: [source])
     thread = threading.Thread(target=watch, args=arguments, kwargs={"stop": stop, "after": codes.append})
     thread.start()
     try:
         _until(lambda: len(codes) == 1)
-        time.sleep(0.5)  # the watcher begins just after the first run
         source.write_text("raise SystemExit(7)\n")
         _until(lambda: len(codes) == 2)
         source.write_text(f"open({str(log)!r}, 'a').write('two')\n")
@@ -125,12 +124,11 @@ def test_watch_sees_every_save_of_an_editor_that_replaces_the_file(tmp_path: Pat
     source.write_text("")
     codes: list[int] = []
     stop = threading.Event()
-    arguments = ([sys.executable, "-c", ""], [source])
+    arguments = ([sys.executable, "-c", ""], lambda: [source])
     thread = threading.Thread(target=watch, args=arguments, kwargs={"stop": stop, "after": codes.append})
     thread.start()
     try:
         _until(lambda: len(codes) == 1)
-        time.sleep(0.5)  # the watcher begins just after the first run
         for builds in (2, 3, 4):
             (tmp_path / "new").write_text(str(builds))
             (tmp_path / "new").replace(source)
@@ -141,6 +139,32 @@ def test_watch_sees_every_save_of_an_editor_that_replaces_the_file(tmp_path: Pat
     finally:
         stop.set()
         thread.join(10)
+
+
+def test_watch_sees_a_save_during_a_run_and_files_that_are_named_later(tmp_path: Path) -> None:
+    source, later = tmp_path / "source.py", tmp_path / "more" / "later.py"
+    source.write_text("import time; time.sleep(2)\n")
+    codes: list[int] = []
+    named = [source]
+    stop = threading.Event()
+    arguments = ([sys.executable, str(source)], lambda: named)
+    thread = threading.Thread(target=watch, args=arguments, kwargs={"stop": stop, "after": codes.append})
+    thread.start()
+    try:
+        time.sleep(1)
+        source.write_text("")
+        _until(lambda: len(codes) == 2)
+        later.parent.mkdir()
+        later.write_text("")
+        named.append(later)
+        source.write_text("pass\n")
+        _until(lambda: len(codes) == 4)
+        later.write_text("pass\n")
+        _until(lambda: len(codes) == 5)
+    finally:
+        stop.set()
+        thread.join(10)
+    assert not thread.is_alive()
 
 
 def _until(holds: object, seconds: float = 15) -> None:
