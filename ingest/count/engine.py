@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -135,6 +135,7 @@ class Engine:
         sampled: Callable[[pl.DataFrame], None] | None = None,
     ) -> None:
         self._settings = cluster.bridge
+        self._listed = cluster.exporters
         self._window_ms = cluster.bridge.window * 1000
         self._clock = clock
         self._archived, self._sampled = archived, sampled
@@ -477,20 +478,23 @@ class Engine:
         }
 
     def load(
-        self, saved: Mapping[str, pl.DataFrame | Later], notes: dict[str, Any], before: Iterable[Exporter] = ()
+        self,
+        saved: Mapping[str, pl.DataFrame | Later],
+        notes: dict[str, Any],
+        before: tuple[Exporter, ...] | None = None,
     ) -> None:
         """Take what `dump` gave, or what became of it in a checkpoint.
 
         Args:
             saved: the frames.
             notes: the rest.
-            before: the exporters that cluster.yaml listed then, where that is known: one may have another name now.
+            before: the exporters that cluster.yaml listed then, where that is known: names and ranks may be others.
         """
-        names = self._normaliser.exporters.named_now(before)
+        names = self._normaliser.exporters.named_now(before or ())
         frames = {name: made(frame) for name, frame in saved.items()}
         for name, part in self._parts.items():
             part.evicted_before = notes["evicted_before"].get(name, 0)
-        self._once.restore(frames, names)
+        self._once.restore(frames, names, are_others=before not in (None, self._listed))
         for name, table in self._tables.items():
             if name in frames:
                 table.restore(frames[name])

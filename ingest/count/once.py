@@ -166,6 +166,8 @@ class Once:
         self.decisions: dict[tuple[str, str, str], list[tuple[int, str]]] = {}
         self._span = self._keep // self._seconds * self._seconds
         self._judged_to = 0
+        # Up to when records were judged by another cluster.yaml, epoch ms; 0: all of them are final.
+        self._anew_to = 0
         books.addresses.before_reset(self._seal)
 
     # -- in ----------------------------------------------------------------------------------------
@@ -324,8 +326,16 @@ class Once:
         ]
         return pl.concat(parts) if parts else pl.DataFrame(schema={WINDOW: pl.Int64})
 
-    def restore(self, frames: Mapping[str, pl.DataFrame], names: Mapping[str, str]) -> None:
-        """Take the state of before a restart, as `frames` or `rows_of` gave it; `names` has exporters' other names."""
+    def restore(
+        self, frames: Mapping[str, pl.DataFrame], names: Mapping[str, str], *, are_others: bool = False
+    ) -> None:
+        """Take the state of before a restart, as `frames` or `rows_of` gave it.
+
+        Args:
+            frames: the state.
+            names: other names that exporters have now.
+            are_others: whether cluster.yaml says other things of exporters now: another one may be the best.
+        """
         found: dict[int, pl.DataFrame] = {}
         # What was kept before records were kept like this stays as it was counted.
         if NAME in frames and remembered.BASE in frames[NAME].columns:
@@ -343,6 +353,8 @@ class Once:
             rows = found[number].cast({pl.Enum: pl.String}).with_columns(pl.col(exporters).replace(names))
             self._add(self._restored(number, rows))
         self._changed.clear()
+        if are_others and self._chunks:
+            self._anew_to = max(chunk.newest for chunk in self._chunks)
         self._recall(2 * len(self))
 
     def _restored(self, number: int, rows: pl.DataFrame) -> Chunk:
@@ -378,6 +390,8 @@ class Once:
         """
         self._seal()
         self._decide(before)
+        if before * 1000 > self._anew_to:
+            self._anew_to = 0
         before -= self._keep
         self.evicted_before = max(self.evicted_before, before)
         rows = len(self)
@@ -541,7 +555,7 @@ class Once:
     def _around(self, waiting: list[tuple[Chunk, Flags]]) -> list[Chunk]:
         """Return the chunks that may have what `_near` keeps; all of them where there are samples."""
         chunks = [*self._chunks]
-        if any(is_loose(chunk.columns[remembered.QUALITY]).any() for chunk in chunks):
+        if self._anew_to or any(is_loose(chunk.columns[remembered.QUALITY]).any() for chunk in chunks):
             return chunks
         since = min(int(chunk.starts(np.flatnonzero(waits)).min()) for chunk, waits in waiting) - SLACK_MS
         first = min(chunk.span[0] for chunk in chunks if chunk.span[1] >= since) - SLACK_MS
@@ -555,6 +569,8 @@ class Once:
         conversation = records.columns[remembered.CONVERSATION]
         loose = is_loose(records.columns[remembered.QUALITY])
         may_change = records.end >= int(records.start[records.waits].min()) - SLACK_MS
+        if self._anew_to:
+            may_change[:] = True
         kept = records.end >= int(records.start[may_change].min()) - SLACK_MS
         if loose.any():
             whole = self._owners.among(self._owners.marked([conversation[loose]]), conversation)

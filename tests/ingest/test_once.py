@@ -387,6 +387,27 @@ def test_an_exporter_that_has_another_name_counts_on_as_the_same(device: Device,
     assert engine.exporters.keys() == {"x0", "x1"}
 
 
+@pytest.mark.parametrize("fresh", ["another order", "described"])
+def test_another_best_exporter_takes_the_place_of_the_one_before_and_no_byte_is_lost(fresh: str) -> None:
+    """Records that the one before counted are longer than those that come in their place."""
+    devices = [Device(timeout=60), Device(timeout=5)]
+    before = cluster_of(devices)
+    first, second = before.exporters
+    second = second if fresh == "another order" else replace(second, interfaces=(Interface(1, "inside"),))
+    after = replace(before, exporters=(second, first) if fresh == "another order" else (first, second))
+    sent = exported(devices, [Transfer("10.1.0.1", "10.2.0.1", 40_000, 1000, 400, (0, 1))], 3)
+    stored, engine = Stored(), Engine(before, Clock.LIVE, Counters())
+    for number, batch in enumerate(batches(sent)):
+        engine.take(frame([row for _, row in batch]), batch[-1][0] / 1000)
+        stored.write(0, engine.merge())
+        engine.evict()
+        if number == 10:
+            dumped = engine.dump()
+            engine = Engine(after, Clock.LIVE, Counters())
+            engine.load(*dumped, before.exporters)
+    assert stored.by_pair() == {("10.1.0.1", "10.2.0.1"): 40_000_000}
+
+
 @pytest.mark.parametrize(
     "partitions", [1, pytest.param(2, marks=pytest.mark.thorough), pytest.param(4, marks=pytest.mark.thorough)]
 )
