@@ -126,7 +126,8 @@ class Watcher:
 
     def __init__(self, log: Log, clock: Callable[[], float] = time.monotonic) -> None:
         self._log, self._clock = log, clock
-        self._due: dict[str, float] = {}
+        # By what cluster.yaml says of them: a source of which it says something else is asked at once.
+        self._due: dict[InventorySource, float] = {}
         self._asking: dict[str, threading.Thread] = {}
         self._errors: dict[str, str] = {}
         self._seen: Cluster | None = None
@@ -145,9 +146,9 @@ class Watcher:
                 self._log.warning("prefixes_not_kept", why=error, hint="a restart needs the files as they are then")
         for one in cluster.inventory.sources:
             thread = self._asking.get(one.name)
-            if self._clock() < self._due.get(one.name, 0) or (thread is not None and thread.is_alive()):
+            if self._clock() < self._due.get(one, 0) or (thread is not None and thread.is_alive()):
                 continue
-            self._due[one.name] = self._clock() + one.every
+            self._due[one] = self._clock() + one.every
             place = one, cluster.inventory_folder
             # A daemon: nobody waits for one that does not answer.
             thread = threading.Thread(target=self._ask, args=place, name=f"inventory {one.name}", daemon=True)

@@ -558,3 +558,25 @@ jobs:
     assert sum("no source knows gpu-02" in line for line in advice(cluster)) == 4
     with pytest.raises(ConfigError, match="4 problems"):
         parse_cluster(f"{HEAD}{more}nodes: {{gpu-01: {{group: training, addresses: [10.20.0.1]}}}}\n")
+
+
+def test_a_source_that_cluster_yaml_says_something_else_of_is_asked_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    text = f"""\
+cluster: lab
+groups: {{training: {{role: training, prefixes: [10.20.0.0/16]}}}}
+inventory: {{sources: {{play: {{type: ansible, file: NAME, every: 1d}}}}}}
+bridge: {{state: "{tmp_path}"}}
+"""
+    (tmp_path / "good.ini").write_text("gpu-01 ansible_host=10.20.0.1\n")
+    watcher = Watcher(Log())
+
+    def asked(name: str) -> tuple[str, ...]:
+        path.write_text(text.replace("NAME", name))
+        watcher.look(load_cluster(path))
+        for thread in threading.enumerate():
+            if thread.name == "inventory play":
+                thread.join(10)
+        return tuple(node.name for node in load_cluster(path).nodes)
+
+    assert [asked("bad.ini"), asked("good.ini")] == [(), ("gpu-01",)]
