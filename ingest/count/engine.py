@@ -511,7 +511,8 @@ class Engine:
         self._newest_counters = notes["newest_counters"]
         # Of two that are one now the newer one counts: when each was heard comes first.
         readings = sorted(notes["exporters"].items(), key=lambda item: item[1][0])
-        self.exporters = {names.get(name, name): ExporterReading(*reading) for name, reading in readings}
+        listed = {name: new for name, new in names.items() if new in self._normaliser.exporters.configured}
+        self.exporters = {listed.get(name, name): ExporterReading(*reading) for name, reading in readings}
         # Checkpoints of before these were kept have none.
         self._once.load_notes(notes.get("once", {}), names)
         self._sequence.load(notes.get("sequence", []))

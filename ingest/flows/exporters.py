@@ -150,13 +150,13 @@ class ExporterBook:
         return Words(pl.concat([texts, own]), codes).of(np.ones(len(codes), np.bool_))
 
     def named_now(self, before: Iterable[Exporter]) -> dict[str, str]:
-        """Return what exporters are called by what they were called, those included that were not listed then.
+        """Return what exporters are called by what they were called; one that is not listed is called by its address.
 
         Args:
             before: those that were.
         """
         names = {address: exporter.name for address, exporter in self._by_address.items()}
-        return names | {one.name: names.get(str(one.address), one.name) for one in before}
+        return names | {one.name: names.get(str(one.address), str(one.address)) for one in before}
 
     def has_authority(
         self, exporter: npt.NDArray[np.int64], src_group: npt.NDArray[np.uint8], dst_group: npt.NDArray[np.uint8]
