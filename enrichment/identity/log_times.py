@@ -81,12 +81,12 @@ class Clock:
         month = match["month"].lower()
         if month not in _MONTHS:
             raise ValueError("no time at its beginning")
-        today = datetime.fromtimestamp(self.now, self.zone)
+        # Of a line without a year: a day ahead is a clock that is wrong, half a year ahead is last year's.
+        latest = datetime.fromtimestamp(self.now, self.zone) + timedelta(days=2)
         clock = [int(match[part]) for part in ("hour", "minute", "second")]
         found = datetime(
-            year or today.year, _MONTHS.index(month) + 1, int(match["day"]), *clock, tzinfo=zone  # type: ignore[arg-type,misc]
+            year or latest.year, _MONTHS.index(month) + 1, int(match["day"]), *clock, tzinfo=zone  # type: ignore[arg-type,misc]
         )  # fmt: skip
-        # Of a line without a year: a day ahead is a clock that is wrong, half a year ahead is last year's.
-        if year is None and found - today > timedelta(days=2):
+        if year is None and found > latest:
             found = found.replace(year=found.year - 1)
         return int(found.timestamp())

@@ -37,6 +37,20 @@ def test_the_time_at_the_head_of_a_line(line: str, moment: str, rest: str) -> No
 
 
 @pytest.mark.parametrize(
+    ("line", "now", "moment"),
+    [
+        ("Jan  1 00:30:00 UTC: %ASA", "2026-12-31T19:31:00-05:00", "2027-01-01T00:30:00Z"),
+        ("Jan  1 00:00:02 gw x", "2026-12-31T23:59:59-05:00", "2027-01-01T05:00:02Z"),
+        ("Dec 31 23:59:58 gw x", "2027-01-01T00:00:01-05:00", "2027-01-01T04:59:58Z"),
+        ("Feb 29 12:00:00 gw x", "2028-02-29T12:01:00-05:00", "2028-02-29T17:00:00Z"),
+    ],
+)
+def test_a_line_without_a_year_is_of_the_nearest_one(line: str, now: str, moment: str) -> None:
+    clock = Clock(ZoneInfo("America/New_York"), datetime.fromisoformat(now).timestamp())
+    assert clock.head(line)[0] == int(datetime.fromisoformat(moment).timestamp())
+
+
+@pytest.mark.parametrize(
     ("text", "moment"),
     [
         ("2026-07-07T08:15:02.1234567Z", "2026-07-07T08:15:02Z"),
