@@ -59,9 +59,9 @@ def _matchers(label: str, names: Sequence[str]) -> list[list[str]]:
 
 
 def _intervals(window: Maintenance, cluster: Cluster) -> list[dict[str, Any]]:
-    zone = cluster.site.time_zone
     if isinstance(window.start, datetime) and isinstance(window.end, datetime):
-        first, last = window.start.astimezone(zone), window.end.astimezone(zone)
+        # In UTC, as they are: the site's clock shows an hour of autumn twice.
+        first, last, place = window.start, window.end, "UTC"
         dates = [first.date() + day * _DAY for day in range((last.date() - first.date()).days + 1)]
         days = [
             (
@@ -72,9 +72,10 @@ def _intervals(window: Maintenance, cluster: Cluster) -> list[dict[str, Any]]:
             for date in dates
         ]
     else:
+        place = cluster.site.time_zone.key
         days = [(begin, end, {"weekdays": [WEEK[day].value]}) for day, begin, end in window.stretches()]
     return [
-        {"times": [{"start_time": begin, "end_time": end}], **when, "location": zone.key}
+        {"times": [{"start_time": begin, "end_time": end}], **when, "location": place}
         for begin, end, when in days
         if begin < end
     ]
