@@ -63,7 +63,8 @@ def asked_seconds(period: Period, zone: ZoneInfo) -> int:
     """Return the length of bins to ask the store for: each lies in one bin, and in one day, of the site's."""
     if period.stop - period.start <= _FINE_UP_TO:
         return max(_FINE, period.window)
-    offset = datetime.fromtimestamp(period.start, zone).utcoffset() or timedelta()
-    # Some zones are half an hour off, or a quarter; where only hours are kept, their days are that much off, too.
-    fits_hours = offset.total_seconds() % _HOUR == 0
+    ends = (datetime.fromtimestamp(moment, zone) for moment in (period.start, period.stop))
+    # Some zones are half an hour off, or a quarter, one only in winter; where only hours are kept, their days are that
+    # much off, too.
+    fits_hours = all((end.utcoffset() or timedelta()).total_seconds() % _HOUR == 0 for end in ends)
     return _HOUR if fits_hours else max(900, period.window)

@@ -97,9 +97,16 @@ def test_no_bin_is_shorter_than_what_is_kept() -> None:
     )
 
 
-def test_days_of_half_hour_zones_are_whole() -> None:
-    zone = ZoneInfo("Asia/Kolkata")
-    period = Period(second("2025-06-09", zone), second("2025-06-12", zone), "1m", 60)
+@pytest.mark.parametrize(
+    ("place", "first", "last"),
+    [
+        ("Asia/Kolkata", "2025-06-09", "2025-06-12"),
+        ("Australia/Lord_Howe", "2025-04-04", "2025-04-11"),
+    ],
+)
+def test_days_of_half_hour_zones_are_whole(place: str, first: str, last: str) -> None:
+    zone = ZoneInfo(place)
+    period = Period(second(first, zone), second(last, zone), "1m", 60)
     step = asked_seconds(period, zone)
     assert all(start % step == 0 for start in days_of(period, zone).starts)
 
