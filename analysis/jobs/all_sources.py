@@ -20,7 +20,7 @@ import polars as pl
 from analysis.evidence import Reader
 from analysis.jobs.hostlist import expand
 from analysis.jobs.job_source import KEEP_JOBS, Around, Source
-from analysis.jobs.job_windows import START, STOP, end_of, start_of
+from analysis.jobs.job_windows import STOP, end_of, start_of
 from analysis.jobs.register import Register, key_of
 from analysis.jobs.sources.file import ClusterYaml
 from analysis.jobs.sources.inferred import InferredSource
@@ -330,22 +330,23 @@ def _filled(run: Job, other: Job) -> Job:
 
 
 def stored_jobs(store: Store) -> list[Job]:
-    """Return the jobs whose start, with the names of their nodes, an analysis has written."""
-    fields = (schema.JOB_EVENT, schema.JOB_OUTCOME, schema.JOB_ORIGIN, schema.JOB_NODE_NAMES, schema.JOB_QUIET)
-    told_of = any_of(*(says(schema.JOB_EVENT, event) for event in (START, STOP)))
+    """Return the jobs of which an analysis has written the names of their nodes: at their start, and each day."""
+    fields = (schema.JOB_EVENT, schema.JOB_OUTCOME, schema.JOB_ORIGIN, schema.JOB_NODE_NAMES, schema.JOB_QUIET,
+              schema.ACTIVE, schema.JOB_SINCE)  # fmt: skip
+    told_of = any_of(says(schema.JOB_EVENT, STOP), says(schema.JOB_NODE_NAMES, "", "!="))
     rows = Select(schema.JOB_STATUS, schema.RAW).take(*map(beside, fields)).where(told_of)
-    found: list[Job] = []
+    runs: dict[tuple[str, str, datetime], Job] = {}
     for series in store.query(rows.by(schema.JOB, schema.JOB_CLASS).between().text()):
-        run: Job | None = None
+        name, job_class, run = series.tags[schema.JOB], series.tags[schema.JOB_CLASS], None
         for row in series.values:
-            moment, told, outcome, origin, names, quiet = row
+            moment, told, outcome, origin, names, quiet, is_active, since = row
             at = datetime.fromtimestamp(moment / 1000, UTC)
-            if told == START and names:
-                found += [run] if run is not None else []
-                run = Job(series.tags[schema.JOB], series.tags[schema.JOB_CLASS], tuple(expand(names)), at)
-                run = replace(run, origin=origin or LISTED)
-            elif run is not None:
-                found.append(replace(run, end=at, outcome=Outcome(outcome or Outcome.UNKNOWN), quiet=quiet or 0))
+            # Rows that were taken back have names, too.
+            if names and is_active:
+                begin = at if since is None else datetime.fromtimestamp(since, UTC)
+                run = name, job_class, begin
+                runs.setdefault(run, Job(*run[:2], tuple(expand(names)), begin, origin=origin or LISTED))
+            elif run is not None and told == STOP:
+                runs[run] = replace(runs[run], end=at, outcome=Outcome(outcome or Outcome.UNKNOWN), quiet=quiet or 0)
                 run = None
-        found += [run] if run is not None else []
-    return found
+    return [*runs.values()]

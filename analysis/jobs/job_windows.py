@@ -18,6 +18,7 @@ STOP = "stop"
 """Values of the event field."""
 
 _LONGEST_TEXT = 60_000
+_DAY = 86_400
 
 _COLUMNS: dict[str, pl.DataType] = columns(
     schema.JOB, schema.JOB_CLASS, schema.ACTIVE, schema.JOB_NODES, schema.JOB_GPUS, schema.JOB_ORIGIN,
@@ -139,11 +140,13 @@ def status_points(
         about = (len(job.nodes), owned, job.origin)
         begin, end = start_of(job), end_of(job)
         events = {moment for moment in (begin, end) if start <= moment < stop}
+        # Nodes are named each day: of a job that runs for weeks the row of its start is gone.
         rows += [
-            (at, job.id, job.job_class, 1, *about, None, None, None, None, begin, min(at + window, end))
+            (at, job.id, job.job_class, 1, *about, None, _names(job) if at % _DAY < window else None, None, None, begin,
+             min(at + window, end))
             for at in (() if only_events else _windows(job, start, stop, window))
             if at not in events
-        ]
+        ]  # fmt: skip
         if begin in events:
             span = begin, min(begin + window, end)
             rows.append((int(begin), job.id, job.job_class, 1, *about, START, _names(job), None, None, *span))

@@ -15,7 +15,8 @@ import scene
 from polars.testing import assert_frame_equal
 
 from analysis.analyser import Analyser
-from analysis.jobs.all_sources import JobSources, merged
+from analysis.jobs.all_sources import JobSources, merged, stored_jobs
+from analysis.jobs.job_windows import status_points
 from analysis.jobs.register import FILE, Register, key_of
 from analysis.state import State
 from app.log import Log
@@ -379,6 +380,15 @@ def test_a_lost_register_is_made_anew_from_the_store(lab: Lab) -> None:
     (after,) = lab.jobs()
     assert (after.id, after.start, after.nodes) == (before[0].id, before[0].start, before[0].nodes)
     assert after.end is not None
+
+
+def test_a_job_of_weeks_is_known_from_the_store_without_its_start(lab: Lab) -> None:
+    jobs = [scene.job(name, lab.start - 20 * 86_400) for name in ("weeks", "taken-back")]
+    rows = status_points(jobs, lab.start - 2 * 86_400, lab.start, 10)
+    is_there = pl.col(schema.JOB) == "weeks"
+    scene.write(lab.store, schema.JOB_STATUS, rows.with_columns(is_there.cast(pl.Int64).alias(schema.ACTIVE.name)))
+    (found,) = stored_jobs(lab.store)
+    assert (found.id, found.nodes, found.start, found.end) == ("weeks", jobs[0].nodes, jobs[0].start, None)
 
 
 def test_a_job_of_a_register_made_anew_ran_until_the_analysis_fell_silent(lab: Lab) -> None:
