@@ -287,6 +287,8 @@ class Bridge:
 
     def _mind_clock(self) -> None:
         """Forget what was measured by a wall clock that was set since."""
+        if self._engine.turn_back(time.time()):
+            self._log.sparse("clock_turned_back", what="the clock was ahead; windows follow the present again")
         ahead = time.time() - time.monotonic()
         step, self._clock_ahead = ahead - self._clock_ahead, ahead
         if abs(step) < _STEP_SECONDS:

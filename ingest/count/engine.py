@@ -174,6 +174,7 @@ class Engine:
         self._once = Once(cluster, self._normaliser, is_final=clock is Clock.LIVE)
         self._deltas = CounterDeltas(cluster)
         self._newest_counters: int | None = None
+        self._let_go = 0
 
     @property
     def newest(self) -> float | None:
@@ -311,6 +312,22 @@ class Engine:
         # Packets are in the first second of their window.
         return kept_ms // self._window_ms * self._settings.window
 
+    def turn_back(self, now: float) -> bool:
+        """Have windows follow `now`, epoch seconds, where all that take records lie behind it: a clock was ahead.
+
+        False where they do not, or where windows of that time were let go already: these would be begun anew, and their
+        points in the store overwritten, when that time comes.
+        """
+        newest = self._newest, self._newest_sample, self._newest_counters
+        if self._clock is Clock.BACKFILL or max(map(self._oldest, newest)) <= now or self._let_go > now:
+            return False
+        self._newest, self._newest_sample, self._newest_counters = (
+            None if one is None else min(one, int(now * 1000)) for one in newest
+        )
+        for part in self._parts.values():
+            part.evicted_before = min(part.evicted_before, self._let_go)
+        return True
+
     def _count(self, flows: Flows) -> None:
         for field, flags in (
             (schema.UNKNOWN_RATE, flows.unknown_rate),
@@ -437,6 +454,11 @@ class Engine:
         before |= {schema.PULSE.name: self._oldest_second(), _COUNTERS: self._oldest(self._newest_counters)}
         held = held or {}
         evicted = [(name, part.evict(before[name], held.get(name, ()))) for name, part in self._parts.items()]
+        for name, rows in evicted:
+            # Not of PULSE: its seconds go so soon that a clock which was ahead for a minute could not be followed back.
+            if rows.height and name not in (schema.PULSE.name, NEWEST_RECORDS):
+                length = max(self._settings.window, self._tables[name].seconds)
+                self._let_go = max(self._let_go, int(str(rows[WINDOW].max())) + length)
         self._counters.add(Stage.WINDOWS, "forgotten_comparing", self._once.forgotten)
         self._once.forgotten = 0
         return [(name, rows) for name, rows in evicted if rows.height]
@@ -494,6 +516,7 @@ class Engine:
         frames = {name: made(frame) for name, frame in saved.items()}
         for name, part in self._parts.items():
             part.evicted_before = notes["evicted_before"].get(name, 0)
+        self._let_go = self._tables[schema.TRAFFIC.name].evicted_before
         self._once.restore(frames, names, are_others=before not in (None, self._listed))
         for name, table in self._tables.items():
             if name in frames:

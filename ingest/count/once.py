@@ -662,7 +662,7 @@ class Once:
         if begin < end and self._judged_to:
             self._judge(begin)
             self._drop_decisions(final - self._keep)
-        self._judged_to = max(self._judged_to, end)
+        self._judged_to = end
 
     def _judge(self, begin: int) -> None:
         own = [_CODE[one] for one in (Because.UNSAMPLED, Because.DESCRIBED, Because.EARLIER)]

@@ -162,6 +162,24 @@ def test_a_second_run_tells_what_it_did_itself(known: Cluster, tmp_path: Path) -
     assert sent_bytes(known) == 5000
 
 
+def test_what_comes_after_a_clock_that_was_ahead_is_seen_when_it_comes(known: Cluster, tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    path, now, stop = folder / "flows-1.csv", time.time(), threading.Event()
+    path.write_bytes(HEADER + line(now + 18_000))
+
+    def go_on(_: int) -> None:
+        if path.stat().st_size > len(HEADER + line(now)):
+            stop.set()
+        with path.open("ab") as file:
+            file.write(line(now, size=500))
+
+    with Spool(folder) as spool:
+        a_bridge(known, spool, tmp_path, stop, Clock.LIVE).run(go_on)
+    found = Store(known.store).query(f'SELECT "bytes" FROM "{schema.RAW}"."{schema.TRAFFIC.name}"')
+    assert [(at // 1000, size) for at, size in found[0].values] == [(int(now), 500), (int(now) + 18_000, 1000)]
+
+
 def test_a_backfill_has_no_heartbeat(known: Cluster, tmp_path: Path) -> None:
     """It says how large it is, but must not pass for the bridge that follows the spool, which may be dead."""
     folder = tmp_path / "spool"

@@ -377,6 +377,33 @@ def test_a_collector_whose_clock_is_ahead_makes_no_other_exporter_seem_silent() 
     assert [ages[name] for name in ("leaf", "spine", "sflow")] == [0, 0, 0]
 
 
+def test_a_clock_that_was_ahead_for_a_minute_costs_a_minute() -> None:
+    """As of a machine that boots with its clock hours ahead, until NTP sets it."""
+    counters = Counters()
+    engine = Engine(cluster(), Clock.LIVE, counters)
+
+    def taken(seconds: int) -> dict[int, int]:
+        moment = T0 + seconds * 1000
+        points = take(engine, one(start=moment, end=moment, arrival=moment), moment)["traffic"]
+        engine.evict()
+        return {window - T0 // 1000: size for window, size in points.group_by(WINDOW).agg(pl.sum("bytes")).iter_rows()}
+
+    hours = 5 * 3600
+    assert (taken(0), taken(hours), taken(hours + 60)) == ({0: 1000}, {hours: 1000}, {hours + 60: 1000})
+    assert [engine.turn_back(T0 / 1000 + seconds) for seconds in (65, 66)] == [True, False]
+    # The minute that was let go is not begun anew; what was written of time to come is added to when it comes.
+    assert (taken(5), taken(70), taken(hours + 62)) == ({40: 1000}, {70: 1000}, {hours + 60: 2000})
+    assert counters.total(Stage.NORMALISE, schema.SKEWED.name) == 0
+
+
+def test_a_clock_that_was_ahead_until_its_windows_were_let_go_writes_none_of_them_anew() -> None:
+    engine = Engine(cluster(), Clock.LIVE, Counters())
+    for seconds in (3600, 4200):
+        take(engine, one(start=T0 + seconds * 1000, end=T0 + seconds * 1000, arrival=T0 + seconds * 1000))
+        engine.evict()
+    assert [engine.turn_back(T0 / 1000 + seconds) for seconds in (600, 3639, 3640)] == [False, False, True]
+
+
 def test_a_backfill_believes_old_times() -> None:
     engine = Engine(cluster(), Clock.BACKFILL, Counters())
     points = take(engine, one(start=T0 - 10**10, end=T0 - 10**10))
