@@ -72,7 +72,7 @@ def test_an_address_of_which_nothing_is_known_is_soon_asked_about_again(
     """The bridge writes what it knows of a new address some seconds after its first flows are stored."""
     monkeypatch.setattr(directory_module, "_UNKNOWN_SECONDS", 0.0)
     store = Store(StoreSettings(url=influxdb_v1.url, database=fresh_database))
-    store.ensure(CLUSTER.retentions())
+    store.ensure(tuple(replace(one, keep=0) for one in CLUSTER.retentions()))
     directory = Directory(store)
     assert directory.about("203.0.113.9") == {}
     row = {WINDOW: 1_790_000_000, schema.ADDRESS: "203.0.113.9", schema.KNOWN_NAME.name: "drop.example.net"}

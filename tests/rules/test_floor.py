@@ -164,7 +164,7 @@ def test_the_result_is_kept_for_the_board_and_the_report(influxdb_v1: LocalInflu
     plain = load_cluster(STARTER)
     cluster = replace(plain, store=replace(plain.store, url=influxdb_v1.url, api=StoreApi.V1, database=fresh_database))
     store = Store(cluster.store)
-    store.ensure(cluster.retentions())
+    store.ensure(tuple(replace(one, keep=0) for one in cluster.retentions()))
     ways = [
         Floor(Way.SPLIT, "Model Storage to many addresses", 50e9, 3e9, {"llama-70b": 2.8, "llama-405b": math.inf}),
         Floor(Way.BLIND, "GPU Training Nodes and Storage", None, None, {}),
