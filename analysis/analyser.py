@@ -79,6 +79,7 @@ class Analyser:
         log: for progress.
         is_stopping: asked between stretches of work; True ends it with AnalysisStoppedError.
         folder: in which it keeps where running jobs stand, to go on from there; None: nowhere.
+        patience: seconds for which a clock that is behind what was judged may be set yet, as after a boot.
     """
 
     def __init__(
@@ -91,7 +92,9 @@ class Analyser:
         log: Log,
         is_stopping: Callable[[], bool] = lambda: False,
         folder: Path | None = None,
+        patience: float = 0.0,
     ) -> None:
+        self._patience, self._behind_since = patience, math.inf
         self._standings = None if folder is None else Standings(folder, cluster, log)
         self._cluster, self._store, self._state, self._jobs, self._log = cluster, store, state, jobs, log
         self._reader = Reader(store, cluster)
@@ -184,7 +187,14 @@ class Analyser:
         final, heard = self._final_until(closed)
         self._raw_from = self._oldest(closed)
         position = self._state.position
-        if position is not None and position > closed + self._window:
+        if position is None or position <= closed + self._window:
+            self._behind_since = math.inf
+        else:
+            self._behind_since = min(self._behind_since, now)
+            if now - self._behind_since < self._patience:
+                self._log.sparse("clock_behind", what="judged later than now: waiting for the clock to be set")
+                result.judged = position
+                return result
             self._turn_back(now, final, position)
             position = None
         if position is None:

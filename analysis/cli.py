@@ -47,6 +47,9 @@ _FOLLOW_SECONDS = 300
 _FOLLOW_JOBS_SECONDS = 60
 """Time between two looks of a stand-by at where jobs stand."""
 
+_CLOCK_SECONDS = 60
+"""For so long a host that has just booted may be behind, until NTP sets it: nothing is taken back meanwhile."""
+
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -118,7 +121,17 @@ def _live(cluster: Cluster, log: Log, stopping: threading.Event, every: float, *
                 register.forget_all()
                 lease.is_new = False
             sources = JobSources(fresh, store, register, log, path=path, check=_check_of(lease.ends))
-            return Analyser(fresh, store, state, sources, log=log, is_stopping=lease.ends, folder=folder), sources
+            analyser = Analyser(
+                fresh,
+                store,
+                state,
+                sources,
+                log=log,
+                is_stopping=lease.ends,
+                folder=folder,
+                patience=0 if once else _CLOCK_SECONDS,
+            )
+            return analyser, sources
 
         def following() -> Analyser:
             known, ends = ClusterFileJobs(cluster), lambda: not lease.stands_by()

@@ -280,6 +280,28 @@ def test_a_clock_that_was_ahead_for_long_leaves_no_gap(site: Site, capsys: pytes
     assert {states.get(at) for at in range(310, 7100, 10)} == {NodeState.DOWN}
 
 
+def test_a_host_that_boots_with_its_clock_behind_forgets_nothing(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """NTP sets it a moment later. What stays behind was ahead before."""
+    start, behind = site.start, site.start - 3 * 3600
+    scene.write_training(site.store, start, start + 300, drop(3, start + 100, 0.0))
+    site.tick(start + 220)
+    before = site.low(schema.BASELINE)
+    with State.open(site.folder) as state:
+        analyser = Analyser(
+            site.cluster, site.store, state, ClusterFileJobs(site.cluster), log=Log(), folder=site.folder, patience=60
+        )
+        for moment in (behind, behind + 59, start + 221, behind, behind + 30):
+            analyser.tick(moment)
+            assert before == site.low(schema.BASELINE)[: len(before)]
+            assert state.position is not None
+            assert state.position > behind
+        assert "clock_turned_back" not in capsys.readouterr().err
+        analyser.tick(behind + 60)
+        assert "clock_turned_back" in capsys.readouterr().err
+
+
 def test_time_passes_where_nothing_is_stored(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     """A cluster that rests is no clock that is wrong."""
     for now in (0, 5, 4 * 3600, 4 * 3600 + 5):
