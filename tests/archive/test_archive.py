@@ -138,6 +138,15 @@ def test_small_files_become_one_and_an_hour_that_is_over_is_sorted(tmp_path: Pat
     archive.close()
 
 
+def test_after_a_clock_that_was_ahead_an_hour_is_not_over_before_its_time(tmp_path: Path) -> None:
+    archive = an_archive(tmp_path)
+    archive.take(rows(1, hour=5))
+    saved(archive, T0 + 5 * HOUR + 60)
+    archive.take(rows(2))
+    saved(archive, T0 + 60)
+    assert archive._merging is None
+
+
 @pytest.mark.parametrize("told", [False, True])
 def test_killed_while_files_are_merged_every_row_is_there_once(tmp_path: Path, *, told: bool) -> None:
     archive = an_archive(tmp_path)
