@@ -135,4 +135,6 @@ def test_what_the_board_reads_is_stored_once_in_five_minutes(
     ((_, _, steps),) = store.rows(asked.between())
     ended = one.steps.filter(pl.col("end") < one.end).height
     assert ended - 2 <= steps <= ended
+    # A clock that was ahead for a moment ends no looking.
+    assert [roles.look(T0 + SECONDS + seconds) for seconds in (18_000, 1)] == [0, 1]
     store.close()

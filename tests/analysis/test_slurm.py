@@ -326,6 +326,14 @@ def test_the_accounts_are_asked_only_when_they_have_news(slurm: Slurm, register:
     assert (len(slurm.calls("squeue")), len(slurm.calls("sacct"))) == (10, 1)
 
 
+def test_after_a_clock_that_was_ahead_the_accounts_are_asked_for_what_was(slurm: Slurm, register: Register) -> None:
+    one = source(register)
+    slurm.prints("squeue", squeue_2405(7, ["RUNNING"], T0, T0 + 86_400))
+    for moment in (T0 + 18_000, T0 + 60):
+        one.refresh(moment)
+    assert slurm.calls("sacct")[1] == "--json --allusers --duplicates --starttime=now-18540seconds"
+
+
 def test_a_requeued_job_is_two_runs(slurm: Slurm, register: Register) -> None:
     one = source(register)
     slurm.prints("squeue", squeue_2405(7, ["RUNNING"], T0, T0 + 86_400))

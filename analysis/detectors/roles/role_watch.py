@@ -85,7 +85,8 @@ class RoleLook:
         self._looked = {key: moment for key, moment in self._looked.items() if key in running}
         told = 0
         for key, job in running.items():
-            if len(job.nodes) < 2 or self._looked.get(key, 0) > now - EVERY:
+            # Also after a clock that was set back.
+            if len(job.nodes) < 2 or abs(now - self._looked.get(key, 0)) < EVERY:
                 continue
             traffic = samples_of(self._cluster, max(start_of(job), now - LOOK), now, job.nodes)
             if len(traffic.time):

@@ -269,7 +269,8 @@ class SlurmCommands:
         troubles: list[str] = []
         has_queue = self._gather(self._settings.squeue, ["--json", "--states=all"], now, records, troubles)
         if self._settings.sacct and (not has_queue or self._is_accounting_due(known, records, now)):
-            since = round(now - self._accounted) + _OVERLAP if self._accounted else self._first_look
+            # A clock that was set back must not ask for what is to come.
+            since = round(abs(now - self._accounted)) + _OVERLAP if self._accounted else self._first_look
             since = _FIRST_LOOK if self._catches_up else since
             arguments = ["--json", "--allusers", "--duplicates", f"--starttime=now-{since}seconds"]
             if self._gather(self._settings.sacct, arguments, now, records, troubles):
@@ -295,7 +296,7 @@ class SlurmCommands:
     def _is_accounting_due(self, known: Mapping[str, Known], records: Sequence[Record], now: float) -> bool:
         running = {record.job.id for record in records if not record.is_over}
         has_lost = any(one.job.end is None and one.job.id not in running for one in known.values())
-        return has_lost or self._catches_up or now - self._accounted >= _SACCT_AT_LEAST_EVERY
+        return has_lost or self._catches_up or abs(now - self._accounted) >= _SACCT_AT_LEAST_EVERY
 
     def _gather(
         self, command: Sequence[str], arguments: list[str], now: float, records: list[Record], troubles: list[str]
