@@ -26,6 +26,8 @@ from store.schema_version import NewerStoreError, refuse_newer
 
 _DRAIN_SECONDS = 60.0
 _STEP_SECONDS = 1.0
+_CLOCK_SECONDS = 60
+"""For so long after a start the host's clock may be behind, until NTP sets it: nothing is told again meanwhile."""
 
 
 @click.command()
@@ -76,11 +78,15 @@ def _deliver(cluster: Cluster, delivery: Delivery, lease: Lease, log: Log) -> No
         delivery.start()
         names = ", ".join(sender.destination.name for sender in delivery.senders)
         log.line("started", cluster=cluster.name, destinations=names, alerts=cluster.delivery.alerts.value)
+        patience = time.monotonic() + _CLOCK_SECONDS
         with _stopped_in_the_end(delivery):
             while not lease.ends():
                 now = time.time()
-                delivery.tick(now)
-                delivery.refresh(now)
+                if now >= delivery.reached or time.monotonic() > patience:
+                    delivery.tick(now)
+                    delivery.refresh(now)
+                else:
+                    log.sparse("clock_behind", what="it told of later than now: waiting for the clock to be set")
                 lease.stopping.wait(_STEP_SECONDS)
 
 

@@ -214,6 +214,11 @@ class Delivery:
                 self._try(step, now)
 
     @property
+    def reached(self) -> int:
+        """The latest epoch second that it has looked at, also before a restart."""
+        return max([self._ticked_at or 0, *(reader.reached for reader in self._readers)])
+
+    @property
     def is_behind(self) -> bool:
         """Whether rules are still to be evaluated at ticks that were missed."""
         return self._ticks.is_behind and not self._stopping.is_set()

@@ -177,6 +177,11 @@ class Reader:
         """Return what must be saved now and then where there are no events; None before the first poll."""
         return None if self._cursor is None else self._cursor.notes()
 
+    @property
+    def reached(self) -> int:
+        """Epoch second before which everything was reported; 0 before the first poll."""
+        return 0 if self._cursor is None else self._cursor.until
+
     def behind(self, now: float) -> float:
         """Return how many seconds ago everything was reported."""
         return 0.0 if self._cursor is None else max(now - self._cursor.until, 0.0)

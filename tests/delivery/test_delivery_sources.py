@@ -29,6 +29,7 @@ from cluster.model import (
     StoreSettings,
 )
 from delivery.alert_events import AlertBook, Report, report_of
+from delivery.cli import _deliver
 from delivery.deliver import SHARD, Delivery
 from delivery.event import Document, at, epoch, iso
 from delivery.grafana_hook import MOST_BYTES, GrafanaHook
@@ -294,6 +295,20 @@ def test_a_clock_that_was_ahead_once_does_not_silence_what_comes(scene: Scene) -
     tags = {schema.KIND: "not_allowed", schema.SHARD: "0"}
     scene.write(schema.VIOLATION, now, TALK | tags, **{schema.BYTES.name: 1, schema.FLOWS.name: 1})
     assert len(scene.tick(now + 600)) == 1
+
+
+def test_a_host_that_boots_with_its_clock_behind_tells_nothing_again(scene: Scene) -> None:
+    """Five hours of findings, until NTP sets it."""
+    scene.tick(time.time() + 18_000)
+    scene.delivery.stop(time.time())
+    stopping, log = threading.Event(), Log(quiet=True)
+    delivery = Delivery(scene.cluster, scene.store, log=log)
+    reached = delivery.reached
+    lease = Lease(scene.cluster.store, "deliver", Path(scene.cluster.delivery.state), log, stopping)
+    threading.Timer(2, stopping.set).start()
+    _deliver(scene.cluster, delivery, lease, log)
+    assert time.time() + 17_000 < reached == delivery.reached
+    scene.start()
 
 
 def test_what_is_stored_late_is_found(scene: Scene) -> None:
