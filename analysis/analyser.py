@@ -197,8 +197,8 @@ class Analyser:
                 return result
             self._turn_back(now, final, position)
             position = None
-        if position is None:
-            position = self._begin(now, final)
+        # Windows that were shorter may have ended in the middle of one.
+        position = self._begin(now, final) if position is None else self._floor(position)
         if heard is not None:
             self._state.hear(heard)
         if position < self._raw_from:

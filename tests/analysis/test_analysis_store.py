@@ -315,6 +315,17 @@ def test_time_passes_where_nothing_is_stored(site: Site, capsys: pytest.CaptureF
 # -- the same, live and later ------------------------------------------------------------------------
 
 
+def test_longer_windows_go_on_where_shorter_ones_ended(site: Site) -> None:
+    """A position in the middle of a window would read rows from before its first one."""
+    end = site.start + 910
+    scene.write_training(site.store, site.start, end)
+    site.tick(end + SETTLE)
+    site.cluster = replace(site.cluster, bridge=replace(site.cluster.bridge, window=60))
+    site.tick(end + 60 + SETTLE)
+    with State.open(site.folder) as state:
+        assert state.position == site.start + 660
+
+
 def play(site: Site, *, how: str) -> None:
     """Play twelve minutes: windows appear late and grow, with a dropout, a silent exporter, contacts and a scan.
 
