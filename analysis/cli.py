@@ -231,7 +231,7 @@ def _run(
     """
     analyser, sources = judging
     sources.start()
-    names = ", ".join(state.name for state in sources.states()) or "none"
+    names = ", ".join(state.name for state in sources.states(time.time())) or "none"
     log.line("started", cluster=sources.cluster.name, store=store.url, job_sources=names, every=every)
     searching, roles = beside
     is_prepared = False

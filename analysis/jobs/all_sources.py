@@ -20,7 +20,7 @@ import polars as pl
 from analysis.evidence import Reader
 from analysis.jobs.hostlist import expand
 from analysis.jobs.job_source import KEEP_JOBS, Around, Source
-from analysis.jobs.job_windows import STOP, end_of, start_of
+from analysis.jobs.job_windows import STOP, active_at, end_of, start_of
 from analysis.jobs.register import Register, key_of
 from analysis.jobs.sources.file import ClusterYaml
 from analysis.jobs.sources.inferred import InferredSource
@@ -50,7 +50,7 @@ class SourceState:
     Attributes:
         trouble: why its last question failed, in one line; empty if it did not.
         since: when the trouble began, epoch seconds.
-        known, running: how many of its jobs there are.
+        known, running: how many of its jobs there are, and how many run now.
         strangers: nodes that it names and the inventory does not know.
     """
 
@@ -189,7 +189,7 @@ class JobSources:
 
     # -- how they are ------------------------------------------------------------------------------
 
-    def states(self) -> list[SourceState]:
+    def states(self, now: float) -> list[SourceState]:
         """Return how each source is, in the order of the file."""
         jobs = self.jobs()
         counts: dict[str, list[Job]] = {}
@@ -199,7 +199,7 @@ class JobSources:
         for name, kind in self._kinds.items():
             trouble, since = self._troubles.get(name, ("", None))
             own = counts.get(name, [])
-            running = sum(job.end is None for job in own)
+            running = len(active_at(own, now))
             strangers = tuple(sorted(self._strangers.get(name, ())))
             if name != LISTED or own or trouble:
                 found.append(SourceState(name, kind, trouble, since, len(own), running, strangers))
@@ -209,7 +209,7 @@ class JobSources:
         """Return the rows of a tick for ``encode(schema.PIPELINE, ...)``."""
         rows = [
             (int(now), Stage.JOBS.value, f"{state.name}.{reading.value}", self.cluster.bridge.shard, float(value))
-            for state in self.states()
+            for state in self.states(now)
             for reading, value in (
                 (JobReading.FAILING, 0.0 if state.since is None else max(now - state.since, 1.0)),
                 (JobReading.KNOWN, state.known),

@@ -117,7 +117,7 @@ def _known(cluster: Cluster, now: float) -> tuple[Sequence[Job], list[SourceStat
         with suppress(StoreError):
             sources.rebuild()
         sources.refresh(now)
-        return sources.jobs(), sources.states()
+        return sources.jobs(), sources.states(now)
 
 
 def _show(

@@ -140,7 +140,7 @@ def test_nodes_are_those_of_the_inventory(shop: Shop, capsys: pytest.CaptureFixt
         for _ in range(3):
             sources.refresh(T0 + 60)
             (one,) = sources.jobs()
-        state = next(state for state in sources.states() if state.name == "planned")
+        state = next(state for state in sources.states(T0 + 60) if state.name == "planned")
         assert (one.nodes, state.strangers) == (("gpu-1", "gpu-0"), ("cpu-1", "cpu-2", "cpu-3"))
         readings = sources.readings(T0 + 60)
         by_reason = dict(readings.select(schema.REASON, schema.VALUE.name).iter_rows())
@@ -181,6 +181,15 @@ def test_jobs_are_the_same_tuple_until_something_changes(shop: Shop) -> None:
         assert [one.id for one in sources.jobs()] == ["a", "b"]
 
 
+def test_jobs_that_are_planned_or_have_an_end_to_come_count_as_what_they_are(shop: Shop) -> None:
+    plan(shop, {"start": T0 - 60, "end": T0 + 60}, {"id": "b", "start": T0 + 600})
+    with Register.open(shop.folder) as register:
+        sources = shop.sources(register)
+        sources.refresh(T0)
+        running = {second: sources.states(T0 + second)[0].running for second in (0, 60, 600)}
+    assert running == {0: 1, 60: 0, 600: 1}
+
+
 def test_a_trouble_is_told_once_and_shown_until_it_is_over(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     plan(shop, {})
     with Register.open(shop.folder) as register:
@@ -211,7 +220,7 @@ def test_a_file_that_is_away_after_a_restart_leaves_its_jobs(shop: Shop) -> None
         sources = shop.sources(register)
         sources.refresh(T0 + 600)
         assert [one.id for one in sources.jobs()] == ["a"]
-        assert [state.trouble.endswith("UTF-8") for state in sources.states()] == [True, False]
+        assert [state.trouble.endswith("UTF-8") for state in sources.states(T0)] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -229,7 +238,7 @@ def test_jobs_are_inferred_where_nobody_else_tells_of_any(
     cluster = scene.cluster_of("http://127.0.0.1:9", "none", jobs=(scene.job("a", T0),) if listed else ())
     with Register.open(tmp_path) as register:
         sources = JobSources(replace(cluster, job_sources=settings), Store(cluster.store), register, Log())
-        assert [state.kind for state in sources.states()] == kinds
+        assert [state.kind for state in sources.states(T0)] == kinds
 
 
 # -- with a store ------------------------------------------------------------------------------------
