@@ -10,11 +10,11 @@ from datetime import datetime
 import click
 import polars as pl
 from rich.console import Console
-from rich.table import Table
 
 from analysis.detectors.inference.access import EVERY
 from analysis.detectors.inference.asked import identity_of
 from app.application import rows_shown
+from app.table import Table
 from app.units import format_moment
 from app.words import amount, harmless
 from cluster.cli import cluster_option

@@ -12,7 +12,6 @@ from typing import Any
 import click
 import polars as pl
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from analysis.access_cli import share_of_other
@@ -20,6 +19,7 @@ from analysis.audit import FIRST, LAST, Audit, Permit, period_of
 from analysis.audit import audit as audit_of
 from app.application import rows_shown
 from app.errors import UserError
+from app.table import Table
 from app.units import format_duration, format_moment
 from app.words import amount, lasting
 from cluster.cli import cluster_option

@@ -14,7 +14,6 @@ from pathlib import Path
 import click
 import polars as pl
 from rich.console import Console
-from rich.table import Table
 
 from analysis.analyser import Analyser, AnalysisStoppedError, Round
 from analysis.detectors.egress.contacts import DIGEST, FIRST_SEEN, NEW
@@ -27,6 +26,7 @@ from analysis.state import AUDIT, State, exclusive
 from app.errors import ClusterflowError, StoreError, UserError
 from app.log import Log
 from app.signals import SignalEvent
+from app.table import Table
 from app.time_options import Duration
 from app.units import format_local, format_moment
 from cluster.cli import cluster_file, cluster_option

@@ -1,6 +1,7 @@
 """The command ``clusterflow explore``: the Explore board's questions in a terminal."""
 
 import json
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,10 +9,10 @@ from typing import Any, TypeVar
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from analysis.jobs.register import runs_of
 from app.errors import UserError
+from app.table import Table
 from cluster.cli import cluster_option
 from cluster.model import Cluster, Plane
 from cluster.options import Moment, json_option, write_output
@@ -196,7 +197,9 @@ def explore(
         size, *others = (f"{row[one]:,}" for one in sums)
         table.add_row(shown, size, rate, *others)
     # Titles of groups and addresses are shown, never interpreted.
-    Console(markup=False, emoji=False).print(table if rows else "no traffic like that in this time")
+    Console(width=None if sys.stdout.isatty() else 200, markup=False, emoji=False).print(
+        table if rows else "no traffic like that in this time"
+    )
 
 
 def _refuse(question: Question) -> None:

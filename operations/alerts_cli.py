@@ -6,10 +6,10 @@ import time
 
 import click
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from app.errors import UserError
+from app.table import Table
 from app.units import format_local
 from app.words import lasting
 from cluster.cli import cluster_option

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from app.application import rows_shown
 from app.errors import UserError, of_disk
+from app.table import Table
 from cluster.cli import config_option
 from cluster.load import load_cluster
 from cluster.options import json_option, write_output

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from app.application import rows_shown
 from app.errors import UserError
 from app.progress import progress
+from app.table import Table
 from app.units import format_moment as moment
 from cluster import options
 from cluster.cli import cluster_option

@@ -12,10 +12,10 @@ from dataclasses import replace
 import click
 import polars as pl
 from rich.console import Console
-from rich.table import Table
 
 from app.errors import StoreError, UserError
 from app.progress import progress
+from app.table import Table
 from app.units import parse_size
 from app.words import amount
 from cluster.cli import cluster_option

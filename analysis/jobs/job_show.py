@@ -8,12 +8,12 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from analysis.detectors.roles.role_watch import records_of, samples_of
 from analysis.detectors.roles.told import Told, part_of, tell, tell_sums
 from analysis.detectors.roles.traffic import Traffic, members
 from analysis.jobs.hostlist import compress
+from app.table import Table
 from archive.samples import newest_sample
 from cluster.model import Cluster, Job
 from store import schema

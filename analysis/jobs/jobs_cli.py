@@ -12,7 +12,6 @@ from zoneinfo import ZoneInfo
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from analysis.detectors.roles.role_watch import LOOK
 from analysis.jobs.all_sources import JobSources, SourceState
@@ -23,6 +22,7 @@ from analysis.jobs.register import Register
 from analysis.jobs.sources.http import as_json
 from app.errors import StoreError, UserError
 from app.log import Log
+from app.table import Table
 from cluster.cli import cluster_file, cluster_option, config_option, loaded
 from cluster.model import Cluster, HttpJobs, InferredJobs, Job
 from cluster.options import Moment, json_option, write_output

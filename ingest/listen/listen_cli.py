@@ -5,10 +5,10 @@ import time
 
 import click
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from app.signals import SignalEvent
+from app.table import Table
 from app.time_options import Duration
 from cluster.cli import cluster_option
 from cluster.model import Cluster

@@ -10,10 +10,10 @@ from zoneinfo import ZoneInfo
 import click
 import polars as pl
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from app.errors import UserError
+from app.table import Table
 from app.units import format_local
 from archive import schema
 from archive.query import Answer, Filter, archive_folder, ask

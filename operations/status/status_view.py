@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from app.table import Table
 from app.words import amount, lasting
 from enrichment.list_states import NODES
 from operations.status.counting import WORDS
