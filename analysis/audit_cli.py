@@ -330,7 +330,8 @@ def _show_permits(cluster: Cluster, console: Console, found: Audit) -> None:
     if unused:
         console.print(table)
     used = sum(permit.bytes > 0 for permit in found.permits)
-    console.print(f"{used} of {len(found.permits)} pairs were used")
+    total = len(found.permits)
+    console.print(f"{used} of {total} pairs were used" if total else "cluster.yaml has no `allowed`")
 
 
 def _show_visibility(cluster: Cluster, console: Console, found: Audit) -> None:
@@ -340,10 +341,9 @@ def _show_visibility(cluster: Cluster, console: Console, found: Audit) -> None:
         for src, dst, transport in hidden
     ]
     for silence in found.silences:
-        what = "was never heard" if silence.never else (
-            f"was silent for {lasting(silence.seconds)} in {silence.stretches} stretches, the longest "
-            f"{lasting(silence.longest)}"
-        )  # fmt: skip
+        what = "was never heard" if silence.never else f"was silent for {lasting(silence.seconds)}"
+        if silence.stretches > 1:
+            what += f" in {silence.stretches} stretches, the longest {lasting(silence.longest)}"
         notes.append(f"exporter {silence.exporter} {what}: what only it sees may be missing above")
     if found.blind:
         notes.append(f"for {lasting(found.blind)} of the period nothing at all is stored")

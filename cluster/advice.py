@@ -46,7 +46,7 @@ def _groups(cluster: Cluster) -> Iterator[str]:
     roles = {group.role for group in cluster.groups}
     for role in (Role.TRAINING, Role.MODEL_STORAGE):
         if role not in roles:
-            yield f"groups: none has the role {role}: its boards and rules are left out"
+            yield f"groups: none has the role {role}: its rules are left out, its panels stay empty"
     for group in cluster.groups:
         path = f"groups.{group.id}"
         for file in group.files:

@@ -200,7 +200,7 @@ def suggest(what: str, cluster: Cluster, start: float, stop: float) -> None:
         if what == "authority":
             lines = suggestion(cluster, stored_counting(store, *at)) or ["# nothing was seen by several exporters"]
         elif what == "allowed":
-            lines = allowed_lines(cluster, store, *at) or ["# `allowed` lists every pair of groups that talked"]
+            lines = allowed_lines(cluster, store, *at) or ["# no pair of groups talked that `allowed` lacks"]
         else:
             lines = unused_prefixes(cluster, store, *at) or ["# no group of role approved_external has prefixes"]
     for line in lines:

@@ -475,7 +475,7 @@ def thefts(scene: Scene, rate: int) -> Iterator[Theft]:
         single = (_talk(cluster, one.id, nowhere[0], EXTERNAL),)
         yield Theft(Way.SINGLE, f"{one.title} to one address", single)
         split = tuple(_talk(cluster, groups[n % len(groups)].id, nowhere[n], EXTERNAL) for n in range(_SPLIT))
-        yield Theft(Way.SPLIT, f"{len(groups)} groups to {_SPLIT} addresses", split)
+        yield Theft(Way.SPLIT, f"{len(groups)} group{'s' if len(groups) > 1 else ''} to {_SPLIT} addresses", split)
         if rate > 1:
             yield Theft(Way.SAMPLED, f"one packet in {rate:,} is seen; the luckiest of {_LUCK}", single, rate)
         for approved in cluster.groups_with(Role.APPROVED_EXTERNAL):

@@ -74,7 +74,7 @@ def test_nothing_to_say_about_ours_but_where_people_reach_grafana(file: str) -> 
         (
             "role: model_storage",
             "role: storage",
-            "groups: none has the role model_storage: its boards and rules are left out",
+            "groups: none has the role model_storage: its rules are left out, its panels stay empty",
         ),
         (
             "allowed:",
