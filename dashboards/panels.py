@@ -475,9 +475,16 @@ def stat(
     return Built(face.name, panel, tuple(queries))
 
 
-def single(cluster: Cluster, face: Face, query: Query, *, limit: Limit = NO_LIMIT) -> Built:
+def single(
+    cluster: Cluster,
+    face: Face,
+    query: Query,
+    *,
+    limit: Limit = NO_LIMIT,
+    missing: tuple[str, str] = ("none", QUIET),
+) -> Built:
     """Return one big number of which it is well if there is none."""
-    return stat(cluster, face, [query], limit=limit, missing=("none", QUIET), text="value")
+    return stat(cluster, face, [query], limit=limit, missing=missing, text="value")
 
 
 def table(

@@ -1,12 +1,14 @@
 """Egress & security: what leaves the cluster, who sends it, when, and whether it is allowed."""
 
+from collections.abc import Sequence
+
 from app.units import format_duration, format_size
-from cluster.model import UNLISTED, Cluster
+from cluster.model import UNLISTED, Cluster, Role
 from dashboards import panels, questions
 from dashboards import variables as var
 from dashboards.board import Page
 from dashboards.links import Link, clicked, to_board
-from dashboards.palette import QUIET
+from dashboards.palette import DIM, QUIET
 from dashboards.panels import Built, Cell, Face, Limit, TableOrder
 from dashboards.parts import ends
 from store import schema
@@ -95,7 +97,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
             ),
             largest_and_all(questions.sent_to_unknown(cluster, schema.RAW), questions.LISTED),
             limit=Limit(act=limits.exfil_volume, look=limits.exfil_volume / 2),
-            missing=("none", QUIET),
+            missing=_nothing(questions.role_ids(cluster, Role.MODEL_STORAGE)),
             overrides=all_overrides(limits.exfil_volume),
         ),
         panels.stat(
@@ -109,7 +111,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
             ),
             largest_and_all(questions.sent_off_hours(cluster, schema.RAW)),
             limit=Limit(act=limits.off_hours_bytes, look=limits.off_hours_bytes / 2),
-            missing=("none", QUIET),
+            missing=_nothing(questions.sensitive_ids(cluster)),
             overrides=all_overrides(limits.off_hours_bytes),
         ),
         panels.single(
@@ -124,6 +126,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
             _contact_count(cluster),
             # A first contact alerts for some minutes, and stands here for a day.
             limit=Limit(look=1),
+            missing=_nothing(questions.role_ids(cluster, Role.MODEL_STORAGE, Role.TRAINING)),
         ),
         panels.single(
             cluster,
@@ -138,6 +141,11 @@ def _tiles(cluster: Cluster) -> list[Built]:
             limit=Limit(look=1),
         ),
     ]  # fmt: skip
+
+
+def _nothing(watched: Sequence[str]) -> tuple[str, str]:
+    """Return what a tile says that found nothing: where no group is watched, others may have sent anything."""
+    return ("none", QUIET) if watched else ("not watched", DIM)
 
 
 def _explore() -> Link:

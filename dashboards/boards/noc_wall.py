@@ -5,6 +5,7 @@ the panels have no title (their description shows where a mouse is), tiles are n
 would have an axis there are numbers with a curve, strips, or a drawing.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
 
@@ -163,6 +164,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 _zero(),
             ],
             transformations=panels.largest_as(unknown),
+            mappings=_unless(questions.role_ids(cluster, Role.MODEL_STORAGE)),
             limit=Limit(act=limits.exfil_volume, look=limits.exfil_volume / 2),
             large=_TILE,
         ),
@@ -195,6 +197,11 @@ def _tiles(cluster: Cluster) -> list[Built]:
             large=_TILE,
         ),
     ]  # fmt: skip
+
+
+def _unless(watched: Sequence[str]) -> list[Json]:
+    """Return what is shown in place of 0 where no group is watched: others may send whatever they like."""
+    return [] if watched else [panels.words({0: ("n/a", DIM)})]
 
 
 def _zero() -> Query:
@@ -579,10 +586,10 @@ def _traffic(cluster: Cluster) -> Built:
 def _egress(cluster: Cluster) -> Built:
     limits = cluster.thresholds
     rate = limits.exfil_volume * 8 / limits.exfil_window
-    outside = [*questions.approved_ids(cluster), EXTERNAL]
+    outside, watched = [*questions.approved_ids(cluster), EXTERNAL], questions.watched_ids(cluster)
     # The same bytes by pairs of groups: their series do not grow with the addresses outside.
     asked = Select(schema.TRAFFIC, schema.MINUTE).where(
-        is_in(schema.SRC_GROUP, questions.watched_ids(cluster)), is_in(schema.DST_GROUP, outside)
+        is_in(schema.SRC_GROUP, watched), is_in(schema.DST_GROUP, outside)
     )
     titles = short_titles(cluster)
     return panels.stat(
@@ -598,6 +605,7 @@ def _egress(cluster: Cluster) -> Built:
         [_to_outside(cluster, asked, group_id) for group_id in outside],
         reduce="last",
         sparkline=True,
+        mappings=_unless(watched),
         overrides=[
             *(panels.override(group_id, displayName=title) for group_id, title in titles.items()),
             panels.override(EXTERNAL, thresholds={"mode": "absolute", "steps": Limit(look=rate).steps()}),

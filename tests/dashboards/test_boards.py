@@ -185,6 +185,18 @@ def test_tiles_of_the_wall_have_a_name_and_a_large_number(name: str) -> None:
     assert panel["fieldConfig"]["defaults"]["links"]
 
 
+def test_tiles_about_groups_that_a_cluster_does_not_have_say_neither_none_nor_zero() -> None:
+    """What its inference sends, say, is in none of them."""
+    others = [group for group in CLUSTER.groups if group.role is Role.INFERENCE]
+    inference = replace(CLUSTER, groups=tuple(others), nodes=(), allowed=(), transport=())
+    egress = load(boards(inference)["egress"])["panels"]
+    for panel in egress[:3]:
+        assert panel["fieldConfig"]["defaults"]["noValue"] == "not watched", panel["title"]
+    for name in ("unknown_volume", "egress"):
+        assert "n/a" in str(wall_panel(name, inference)["fieldConfig"]), name
+        assert "n/a" not in str(wall_panel(name)["fieldConfig"]), name
+
+
 def test_red_on_the_wall_is_what_somebody_must_act_on() -> None:
     """Firing critical alerts are; warnings are orange, and a share of the median is nobody's limit."""
     assert palette.ACT in str(wall_panel("alerts_critical")["fieldConfig"])
