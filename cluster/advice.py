@@ -14,6 +14,8 @@ from cluster.sections.network.groups import outer_groups
 
 _LONG = timedelta(days=14)
 """Maintenance that lasts longer may be a slip of the pen."""
+_COHORT = 3
+"""Nodes that a job needs for a median to compare each with."""
 
 
 def advice(cluster: Cluster) -> list[str]:
@@ -75,6 +77,10 @@ def _nodes(cluster: Cluster) -> Iterator[str]:
             yield f"nodes: none in training group {group.id}: dropouts cannot be judged"
         if without:
             yield f"nodes: {_some(without)} of training group {group.id} without GPUs: idle time there costs nothing"
+    training = {group.id for group in cluster.groups_with(Role.TRAINING)}
+    if 0 < (count := sum(node.group in training for node in cluster.nodes)) < _COHORT:
+        judged = f"dropouts are judged in jobs of {_COHORT} or more, smaller ones as a whole only"
+        yield f"nodes: {count} in training groups: {judged}"
 
 
 def _sources(cluster: Cluster) -> Iterator[str]:

@@ -13,7 +13,7 @@ groups:
   training: {role: training, prefixes: [10.20.0.0/16]}
   model_storage: {role: model_storage, prefixes: [10.40.0.0/24]}
 nodes:
-  "gpu-{1..2}": {group: training, addresses: ["10.20.0.{1..2}"]}
+  "gpu-{1..3}": {group: training, addresses: ["10.20.0.{1..3}"]}
   store: {group: model_storage, addresses: [10.40.0.1]}
 exporters: {leaf-1: {address: 10.20.0.250}, spine-1: {address: 10.20.0.251, counts: false}}
 allowed: [{from: training, to: model_storage}]
@@ -67,9 +67,14 @@ def test_nothing_to_say_about_ours_but_where_people_reach_grafana(file: str) -> 
             "exporters: none of them counts: every total stays zero",
         ),
         (
-            'addresses: ["10.20.0.{1..2}"]',
-            'gpus: 0, addresses: ["10.20.0.{1..2}"]',
-            "nodes: gpu-1, gpu-2 of training group training without GPUs: idle time there costs nothing",
+            'addresses: ["10.20.0.{1..3}"]',
+            'gpus: 0, addresses: ["10.20.0.{1..3}"]',
+            "nodes: gpu-1, gpu-2, gpu-3 of training group training without GPUs: idle time there costs nothing",
+        ),
+        (
+            '"gpu-{1..3}": {group: training, addresses: ["10.20.0.{1..3}"]}',
+            '"gpu-{1..2}": {group: training, addresses: ["10.20.0.{1..2}"]}',
+            "nodes: 2 in training groups: dropouts are judged in jobs of 3 or more, smaller ones as a whole only",
         ),
         (
             "role: model_storage",
