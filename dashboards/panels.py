@@ -34,6 +34,8 @@ COLUMN_WIDTH = 60
 """Fewest pixels of a table's column that has no width: Grafana's 150 push the last ones out of sight."""
 
 _INFLUXDB = "influxdb"
+_NEWEST_WINDOWS = 6
+"""Windows that are one or more behind, for the bridge and then for the analysis, and one that is late."""
 _ABOVE_LIMIT = 1.1
 _SMALL_RATIO = 0.1
 _DIGITS: dict[Unit | str, int] = {Unit.RATIO: 1, Unit.USD: 2}
@@ -311,6 +313,15 @@ def lately(cluster: Cluster, since: str) -> str:
     found = re.fullmatch(r"([0-9]+)([sm])", since)
     late = logged_late(cluster)
     return f"{int(found[1]) * (60 if found[2] == 'm' else 1) + late}s" if found and late else since
+
+
+def newest(cluster: Cluster, seconds: int) -> str:
+    """Return a time range of so many seconds, or so long that it holds the newest point of each series.
+
+    A point lies at its window's start, and that of a long window is minutes old before the next one comes.
+    """
+    length = max(seconds, _NEWEST_WINDOWS * cluster.bridge.window)
+    return f"{length}s" if length % 60 else f"{length // 60}m"
 
 
 def _common(cluster: Cluster, face: Face, queries: Sequence[Query]) -> Json:

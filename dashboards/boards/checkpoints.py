@@ -41,7 +41,7 @@ from store.schema import CheckpointState
 
 BOARD = "checkpoints"
 
-_NOW = "2m"
+_NOW = 120
 """Holds the newest row of every running job."""
 _DELAY = "against schedule"
 _FAULTS = (
@@ -179,7 +179,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 "For each running job, how long ago its last complete checkpoint began, or the job itself.",
                 f"{_CANNOT} {transport.note(cluster)}",
                 "The chart below holds it against the period.",
-                x=0, y=0, w=8, h=4, links=_training(), since=_NOW,
+                x=0, y=0, w=8, h=4, links=_training(), since=panels.newest(cluster, _NOW),
             ),
             [status().take(newest(schema.CHECKPOINT_AGE)).by(schema.JOB)
              .per_series("Age of the last checkpoint.", alias=f"$tag_{schema.JOB}")],
@@ -193,7 +193,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 "How far each job is beyond the time its next checkpoint was due, tolerance included.",
                 "Jobs without a schedule and without a rhythm of their own are not judged, and not shown.",
                 f"It alerts from {format_duration(limit)} on; the table below shows which jobs are judged.",
-                x=8, y=0, w=6, h=4, links=(to_alerts(),), since=_NOW,
+                x=8, y=0, w=6, h=4, links=(to_alerts(),), since=panels.newest(cluster, _NOW),
             ),
             [_judged().where(_of_job()).take(newest(schema.OVERDUE)).by(schema.JOB)
              .per_series("Seconds overdue.", alias=f"$tag_{schema.JOB}")],
@@ -209,7 +209,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 f"GPU time of the running jobs since their last complete checkpoints, at {price}.",
                 "Work that a job saved elsewhere, or where flows do not see it, is counted as lost.",
                 "The standing below shows each job.",
-                x=14, y=0, w=4, h=4, links=_training(), since=_NOW,
+                x=14, y=0, w=4, h=4, links=_training(), since=panels.newest(cluster, _NOW),
             ),
             [at_risk.per_series("USD since the last checkpoints.")],
             missing=("no job", DIM),
@@ -367,7 +367,7 @@ def _standing(cluster: Cluster) -> Built:
             "Age against period, whether the job is judged by it, and what a crash now would cost.",
             f"Without a schedule, {cluster.thresholds.checkpoint_regularity:.0%} of at least eight gaps must be alike.",
             "Declare `checkpoint` under `job_classes` in cluster.yaml for a schedule that holds from the first hour.",
-            x=0, y=20, w=14, h=8, links=_training(), since=_NOW,
+            x=0, y=20, w=14, h=8, links=_training(), since=panels.newest(cluster, _NOW),
         ),
         [query.per_series("Standing of a job.").as_table()],
         [

@@ -126,7 +126,7 @@ def page(cluster: Cluster) -> Page:
 def _tiles(cluster: Cluster) -> list[Built]:
     limits = cluster.thresholds
     unknown = f"To unknown {_minutes(limits.exfil_window)}"
-    to_unknown = questions.sent_to_unknown(cluster, schema.RAW)
+    to_unknown, recent = questions.sent_to_unknown(cluster, schema.RAW), panels.newest(cluster, 60)
     return [
         _firing(cluster, "critical", Limit(act=1), 0),
         _firing(cluster, "warning", Limit(look=1), 2),
@@ -134,10 +134,10 @@ def _tiles(cluster: Cluster) -> list[Built]:
             cluster,
             Face(
                 "data_age", "",
-                "How old the newest flow record of any exporter is; no data: nothing at all arrived within a minute.",
+                f"How old the newest flow record of any exporter is; no data: nothing at all arrived within {recent}.",
                 "One live exporter is enough to look fresh here.",
                 "The pipeline board shows each exporter.",
-                x=4, y=0, w=3, h=4, links=(to_board("pipeline"),), since="1m", by_arrival=True,
+                x=4, y=0, w=3, h=4, links=(to_board("pipeline"),), since=recent, by_arrival=True,
             ),
             [_data_age()],
             # Of less than a second Grafana makes milliseconds, for which there is no room.
@@ -175,7 +175,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 "How far the most overdue checkpoint of a running job is beyond its time.",
                 "Jobs without a schedule or a rhythm are not judged; flow records do not know whether one is good.",
                 "Checkpoints & I/O shows each job against its schedule, and how old its last one is.",
-                x=17, y=0, w=4, h=4, links=(to_board("checkpoints"),), since="2m",
+                x=17, y=0, w=4, h=4, links=(to_board("checkpoints"),), since=panels.newest(cluster, 120),
             ),
             [checkpoints.most_overdue("Checkpoint")],
             mappings=[panels.words({0: ("on time", QUIET)})],
@@ -259,7 +259,7 @@ def _cohort_counts(cluster: Cluster) -> Built:
         "Nodes of running jobs by their latest window: ok, low, down, blind (their exporter is silent), or learning.",
         f"{transport.training_note(cluster)} Nodes with too few earlier runs are learning: nothing judges them.",
         "The training board shows each node against its limit.",
-        x=7, y=0, w=7, h=4, links=(to_board("training", "Training"),), since="2m",
+        x=7, y=0, w=7, h=4, links=(to_board("training", "Training"),), since=panels.newest(cluster, 120),
     )  # fmt: skip
     return panels.stat(
         cluster,
@@ -416,7 +416,7 @@ def _cohort_grid(cluster: Cluster) -> Built:
             transport.training_note(cluster),
             "Click a node for its share against its limit.",
             x=0, y=14, w=8, h=10,
-            links=(to_board("training", "Training"), to_board("stragglers")), since="2m",
+            links=(to_board("training", "Training"), to_board("stragglers")), since=panels.newest(cluster, 120),
         ),
         [latest.per_series("State of the node.").as_table()],
         fields=f"/^{schema.STATE.name}$/",
@@ -656,7 +656,7 @@ def _pipeline_strip(cluster: Cluster) -> list[Built]:
                 f"Exporters of cluster.yaml whose records arrived within the last {silent} s.",
                 "An exporter that sends, but lost half of its flows, counts as alive.",
                 "The pipeline board shows age and loss of each.",
-                since=f"{silent}s",
+                since=panels.newest(cluster, silent),
             ),
             [alive.per_series("Exporters that are heard.", alias="Exporters")],
             unit=f"suffix: of {len(names)}",

@@ -81,7 +81,7 @@ def _data_age(cluster: Cluster) -> Built:
             f"When the newest flow record of any exporter arrived, within the last {silent} s.",
             "One live exporter is enough to look fresh here.",
             "The chart beside it shows each exporter; if all are silent, look at the collector and the bridge.",
-            x=0, y=0, w=6, h=8, links=(to_board("noc_wall"),), since=f"{silent}s", by_arrival=True,
+            x=0, y=0, w=6, h=8, links=(to_board("noc_wall"),), since=panels.newest(cluster, silent), by_arrival=True,
         ),
         [questions.newest_record().per_series("Arrival of the newest record.")],
         unit="dateTimeFromNow",

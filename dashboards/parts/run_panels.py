@@ -27,7 +27,7 @@ from store.influxql import (
 )
 from store.schema import CohortState
 
-NOW = "2m"
+NOW = 120
 """Holds the newest row of every running job."""
 
 _EXPECTED, _LIMIT = "expected", "limit"
@@ -67,7 +67,7 @@ def tiles(cluster: Cluster) -> tuple[Built, ...]:
                 "The verdict on each running job as a whole: learning, ok, slow, stalled, ended or blind.",
                 f"{transport.training_note(cluster)} Loading and checkpoints are neither slow nor stalled.",
                 "The charts below show since when, and against what.",
-                x=0, y=0, w=5, h=4, links=(to_alerts(),), since=NOW,
+                x=0, y=0, w=5, h=4, links=(to_alerts(),), since=panels.newest(cluster, NOW),
             ),
             [_cohort().take(newest(schema.COHORT_STATE)).by(schema.JOB).per_series("Verdict on the job.", alias=name)],
             mappings=[mapping()],
@@ -81,7 +81,7 @@ def tiles(cluster: Cluster) -> tuple[Built, ...]:
                 "What the median node sends, over what it sent in earlier good runs of the class.",
                 "While a class is learnt there is nothing to compare with. Other models need another class.",
                 "The rate below is drawn with its expectation and its limit.",
-                x=5, y=0, w=5, h=4, links=(to_alerts(),), since=NOW,
+                x=5, y=0, w=5, h=4, links=(to_alerts(),), since=panels.newest(cluster, NOW),
             ),
             [_cohort().take(ratio).by(schema.JOB).per_series("Rate over expectation.", alias=name)],
             missing=("learning", DIM),
@@ -94,7 +94,8 @@ def tiles(cluster: Cluster) -> tuple[Built, ...]:
                 f"Nodes of each job below their own limit; more than {many} of one job are one alert.",
                 "Nodes behind a silent exporter are blind, and not counted.",
                 "The Stragglers board ranks all nodes of a job.",
-                x=10, y=0, w=4, h=4, links=(to_board("stragglers", keep=(var.JOB,)),), since=NOW,
+                x=10, y=0, w=4, h=4, links=(to_board("stragglers", keep=(var.JOB,)),),
+                since=panels.newest(cluster, NOW),
             ),
             [_cohort().take(newest(schema.LOW_NODES)).by(schema.JOB).per_series("Nodes low or down.", alias=name)],
             unit=Unit.COUNT,
@@ -109,7 +110,8 @@ def tiles(cluster: Cluster) -> tuple[Built, ...]:
                 "For each running job, how long ago its last complete checkpoint began, or the job itself.",
                 "Flow records show bytes on the wire: not whether they can be read again.",
                 "Checkpoints & I/O holds them against their schedule.",
-                x=14, y=0, w=5, h=4, links=(to_board("checkpoints", keep=(var.JOB,)),), since=NOW,
+                x=14, y=0, w=5, h=4, links=(to_board("checkpoints", keep=(var.JOB,)),),
+                since=panels.newest(cluster, NOW),
             ),
             [checkpoints.status().take(newest(schema.CHECKPOINT_AGE))
              .by(schema.JOB).per_series("Age of the last checkpoint.", alias=name)],
@@ -162,7 +164,7 @@ def on_the_wall(cluster: Cluster) -> Built:
             "Learning, ok, slow, stalled, ended or blind: every job against earlier runs of its class, the worst two.",
             f"{transport.training_note(cluster)} A node alone is no verdict on all.",
             "Click a job for its rate, its phases and what it lost.",
-            x=15, y=4, w=9, h=2, links=(to_board("training"),), since=NOW,
+            x=15, y=4, w=9, h=2, links=(to_board("training"),), since=panels.newest(cluster, NOW),
         ),
         [query.per_series("Verdict on the job.").as_table()],
         fields=f"/^{schema.COHORT_STATE.name}$/",
@@ -211,7 +213,7 @@ def standing(cluster: Cluster) -> Built:
             "Verdict, rate of the median node, what earlier runs predict, and what the verdict cost so far.",
             "A step's length and bytes follow from the declared size of the model; they are not measured.",
             "Click a job to see it alone.",
-            x=11, y=4, w=13, h=10, links=(to_board("stragglers", keep=(var.JOB,)),), since=NOW,
+            x=11, y=4, w=13, h=10, links=(to_board("stragglers", keep=(var.JOB,)),), since=panels.newest(cluster, NOW),
         ),
         [_cohort().take(*columns).by(schema.JOB).per_series("Where a job stands.").as_table()],
         [

@@ -197,6 +197,15 @@ def test_tiles_about_groups_that_a_cluster_does_not_have_say_neither_none_nor_ze
         assert "n/a" not in str(wall_panel(name)["fieldConfig"]), name
 
 
+def test_what_is_newest_is_within_the_range_of_its_tile_however_long_windows_are() -> None:
+    """Of windows of a minute the newest point is two minutes old before the next one comes, a verdict's three."""
+    minutes = replace(CLUSTER, bridge=replace(CLUSTER.bridge, window=60))
+    for board in (load(text) for text in boards(minutes).values()):
+        for panel in board["panels"]:
+            if "h" not in panel.get("timeFrom", "h") and "d" not in panel["timeFrom"]:
+                assert seconds(panel["timeFrom"]) >= 4 * 60, panel["title"] or panel["description"]
+
+
 def test_red_on_the_wall_is_what_somebody_must_act_on() -> None:
     """Firing critical alerts are; warnings are orange, and a share of the median is nobody's limit."""
     assert palette.ACT in str(wall_panel("alerts_critical")["fieldConfig"])
