@@ -60,7 +60,6 @@ _LABELS = {
     schema.USER: "alice",
     schema.INDICATOR: "203.0.113.0/24",
     schema.DIRECTION: schema.OUTWARD,
-    schema.LARGEST: f"model-store-1 -> {_OUTSIDE} 48 GB",
 }
 _OF_PARTIES = {schema.SRC: schema.SRC_GROUP, schema.DST: schema.DST_GROUP, schema.NODE: schema.GROUP}
 """Labels that name a machine -> the labels of their groups."""
@@ -121,6 +120,8 @@ def _label(cluster: Cluster, rule: Rule, tag: str) -> str:
         otherwise = _LABELS[schema.NAME]
     if tag == schema.KIND and schema.LARGEST in tags:
         otherwise = schema.Leak.BULK.value
+    if tag == schema.LARGEST:
+        otherwise = f"{_party(cluster, _group(cluster, rule, schema.SRC_GROUP))} -> {_OUTSIDE} 48 GB"
     return _asked(rule, tag) or otherwise
 
 

@@ -42,6 +42,13 @@ def test_a_preview_begins_with_what_happened(form: str, begins: str) -> None:
     assert result.output.startswith(begins)
 
 
+def test_a_preview_names_machines_of_this_cluster_alone(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("cluster: x\ngroups: {chat: {role: inference}}\n")
+    result = CliRunner().invoke(main, ["notify", "--config", str(path), "--preview", "mail"])
+    assert "Largest: chat-1 -> 203.0.113.9 48 GB" in result.output
+
+
 def test_a_preview_of_a_webhook_is_json() -> None:
     body = json.loads(_notify("--preview", "webhook", "--rule", "node_dropout", "--resolved").output)
     assert (body["status"], body["alerts"][0]["labels"]["rule"]) == ("resolved", "node_dropout")
