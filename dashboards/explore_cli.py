@@ -196,10 +196,11 @@ def explore(
         shown = cluster.title(name) if by in ("source", "destination") and name in cluster.group_ids() else name
         size, *others = (f"{row[one]:,}" for one in sums)
         table.add_row(shown, size, rate, *others)
+    nothing = "no traffic like that in this time"
+    if by == "node" and not cluster.nodes:
+        nothing = "cluster.yaml lists no nodes: ask --by source or another"
     # Titles of groups and addresses are shown, never interpreted.
-    Console(width=None if sys.stdout.isatty() else 200, markup=False, emoji=False).print(
-        table if rows else "no traffic like that in this time"
-    )
+    Console(width=None if sys.stdout.isatty() else 200, markup=False, emoji=False).print(table if rows else nothing)
 
 
 def _refuse(question: Question) -> None:

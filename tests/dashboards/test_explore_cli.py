@@ -107,6 +107,12 @@ def test_every_choice_leaves_what_it_says(run: Run) -> None:
     assert "leaf e1" in run("--by", "interface").stdout
 
 
+def test_where_no_node_is_listed_it_says_so_instead_of_no_traffic(run: Run) -> None:
+    store = run.config.read_text().rpartition("\n")[0].rpartition("\n")[2]
+    run.config.write_text(f"cluster: lab\ngroups: {{a: {{role: training}}}}\n{store}\n")
+    assert run("--plane", "management").stdout == "cluster.yaml lists no nodes: ask --by source or another\n"
+
+
 def test_what_no_measurement_keeps_together_is_refused(run: Run) -> None:
     asked = {
         "--job nobody": "--job nobody: no such job",
