@@ -61,7 +61,9 @@ def look(folder: Path, cloud: CloudFormat | None) -> Seen:
         frame = parsed.frame
         if frame.is_empty():
             continue
-        times = frame.select(pl.min(records.START), pl.max(records.END), pl.max(records.START).alias("late")).row(0)
+        # A sample of sFlow has no times but that of its arrival.
+        began, ended = (pl.coalesce(one, records.ARRIVAL) for one in (records.START, records.END))
+        times = frame.select(began.min().alias("begin"), ended.max().alias("end"), began.max().alias("late")).row(0)
         begin, end = times[0], max((moment for moment in times[1:] if moment is not None), default=None)
         first = begin if first is None or (begin is not None and begin < first) else first
         last = end if last is None or (end is not None and end > last) else last

@@ -15,6 +15,7 @@ from app.errors import ClusterflowError, UserError
 from cluster.load import load_cluster, parse_cluster
 from cluster.model import Cluster, Role
 from ingest.flows.classify import AddressBook
+from ingest.read.records import PRINTED_COLUMNS
 from operations.check_cli import check
 from operations.draft.draft_cli import init
 from operations.draft.seen import ONE, OTHER, look
@@ -107,6 +108,13 @@ def test_a_conversation_takes_few_bytes_and_each_is_there_once(tmp_path: Path) -
     assert found.estimated_size() < 48 * found.height
     assert found.height > 1_000
     assert not found.select(ONE, OTHER, "one_port", "other_port", "protocol").is_duplicated().any()
+
+
+def test_samples_last_from_their_first_arrival_to_the_last(tmp_path: Path) -> None:
+    sample = "{0},127.0.0.1,0,0,10.0.0.1,10.0.0.2,9,99,0,6,0,1,0.000000,0.000000,{1}.000000,{0},5,0,1,1,1500"
+    rows = [sample.format(1_000_000 + number, START + 600 * number) for number in (0, 1)]
+    (tmp_path / "flows.csv").write_text("\n".join([",".join(PRINTED_COLUMNS), *rows, ""]))
+    assert look(tmp_path, None).seconds == 600
 
 
 def _roles(cluster: Cluster, seen: set[str]) -> set[object]:
