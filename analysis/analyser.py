@@ -102,7 +102,7 @@ class Analyser:
         self._is_stopping = is_stopping
         for before, name in state.follow_groups(cluster).items():
             log.line("group_renamed", before=before, now=name, what="what was known of it stays known")
-        self._output = Output(store)
+        self._output = Output(store, log)
         self._gpus = gpus_of(cluster)
         self._studies, self._runs, self._late_rows = self._begun()
         self._written = (schema.JOB_STATUS, *self._studies.measurements())
@@ -223,6 +223,7 @@ class Analyser:
         self._late_rows.note(self._jobs.jobs())
         result.judged = closed
         lag = {schema.HEARTBEAT: now - closed, "tick_seconds": time.monotonic() - started}
+        lag["points_refused"] = self._output.refused
         self._output.write(schema.PIPELINE, heartbeat(int(now), self._cluster.bridge.shard, lag))
         self._list_sign_ins(now)
         self._output.flush()

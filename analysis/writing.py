@@ -9,8 +9,9 @@ import polars as pl
 
 from analysis.detectors.rows import QUIET, Rows
 from analysis.detectors.study import Points
+from app.log import Log
 from store import schema
-from store.influx import Store
+from store.influx import PartialWriteError, Store
 from store.influxql import Select, compare, everything
 from store.points import WINDOW, batches, columns
 from store.schema import Kind, Measurement, NodeState
@@ -27,14 +28,17 @@ class Output:
 
     Args:
         store: written to.
+        log: told of points that it refuses.
 
     Attributes:
         until: rows from here on, epoch seconds, are not written; None: all are.
+        refused: points that the store refused for good.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, log: Log | None = None) -> None:
+        self._store, self._log = store, log or Log(quiet=True)
         self.until: int | None = None
+        self.refused = 0
         # A connection of its own: what is written goes out while the next windows are judged.
         self._writer, self._thread = store.another(), ThreadPoolExecutor(1, thread_name_prefix="writing")
         self._under_way: list[Future[None]] = []
@@ -138,7 +142,12 @@ class Output:
 
     def _send(self, measurement: Measurement, points: pl.DataFrame) -> None:
         for lines, _ in batches(measurement, points):
-            self._writer.write(lines, measurement.kept)
+            try:
+                self._writer.write(lines, measurement.kept)
+            except PartialWriteError as error:
+                # As in the bridge: the rest is stored, and no later verdict may wait for what never will be.
+                self.refused += error.dropped
+                self._log.sparse("points_refused", dropped=error.dropped, why=error.message)
 
 
 def _as_points(measurement: Measurement, stored: pl.DataFrame) -> pl.DataFrame:

@@ -14,6 +14,7 @@ import scene
 from analysis.detectors.rows import QUIET, Rows
 from analysis.writing import Output, gathered, retracted
 from app.errors import StoreError
+from app.log import Log
 from store import schema
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB, free_port
@@ -121,6 +122,18 @@ def test_what_another_process_wrote_is_set_right(store: Store) -> None:
     assert second.update(JOB, rows((10, "a", 5)), T0 + 10, T0 + 20) == 1
     second.flush()
     assert stored(store) == [(0, "a", 5, "start"), (10, "a", 5, "start"), (10, "b", 0, "")]
+
+
+def test_points_that_the_store_refuses_for_good_hold_up_nothing(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = Output(store, Log())
+    output.write(JOB, rows((-30 * 86_400, "old", 5), (0, "a", 5)))
+    output.write(JOB, rows((0, "b", 5)))
+    output.flush()
+    assert stored(store) == [(0, "a", 5, "start"), (0, "b", 5, "start")]
+    assert output.refused == 1
+    assert "event=points_refused dropped=1" in capsys.readouterr().err
 
 
 def test_a_store_that_is_away_is_told_when_it_matters(tmp_path: Path) -> None:
