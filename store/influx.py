@@ -73,6 +73,8 @@ _VERSION = "X-Influxdb-Version"
 _HTTPS_ONLY = "HTTP request to an HTTPS server"
 """In InfluxDB's own words before it reads a request, without the header."""
 _NOT_ALLOWED = "not authorized"
+_TOO_MUCH = re.compile("max-select-|query-timeout")
+"""Limits of influxdb.conf that a question about less may keep."""
 
 
 class StoreUnavailableError(StoreError):
@@ -109,7 +111,7 @@ class LacksDatabaseError(StoreError):
 
 
 class PartialAnswerError(StoreError):
-    """The server left out rows of an answer."""
+    """The server left out rows of an answer, or all of it: it was too much for one of its limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -521,7 +523,7 @@ class Store:
         if results and "error" not in results[0]:
             raise PartialAnswerError(
                 f"{self.url}: max-row-limit left out rows of an answer",
-                f"set it to 0 in the section [http] of influxdb.conf; the query was: {influxql[:300]}",
+                f"set it to 0 in the section [http] of influxdb.conf; {_shown(influxql)}",
             )
         # InfluxDB says why a statement fails only where none comes after it.
         self._answer(influxql, self.settings.database)
@@ -540,7 +542,8 @@ class Store:
     def _against(self, words: str, influxql: str) -> StoreError:
         """Return the error of what InfluxDB says against a statement."""
         kind = LacksDatabaseError if _LACKS.search(words) else StoreError
-        return kind(f"{self.url}: {words}", f"the query was: {influxql[:300]}")
+        kind = PartialAnswerError if _TOO_MUCH.search(words) else kind
+        return kind(f"{self.url}: {words}", _shown(influxql))
 
     def _asked(self, influxql: str, database: str | None) -> dict[str, Any]:
         return self._read(self._request("POST", "/query", data=self._form(influxql, database)).content)
@@ -652,6 +655,11 @@ def _distrust(error: BaseException) -> tuple[str, str] | None:
     if re.search(r"WRONG_VERSION_NUMBER|wrong version number|HTTP_REQUEST", text):
         return "it does not speak TLS", "set store.url to http://, or enable https there"
     return None
+
+
+def _shown(influxql: str) -> str:
+    """Return the beginning of a query, in one line."""
+    return f"the query was: {' '.join(influxql.split())[:300]}"
 
 
 def _is_all_refused(error: PartialWriteError) -> bool:

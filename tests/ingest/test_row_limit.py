@@ -127,6 +127,23 @@ def test_a_rollup_asks_for_less_at_a_time(site: tuple[Cluster, Store]) -> None:
     assert rollup.dump() == {"1m": [], "1h": []}
 
 
+def test_a_rollup_asks_for_less_where_influxdb_refuses_so_much(
+    influxdb_v1: LocalInfluxDB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited = local_influxdb._CONFIG.replace("[http]", "[coordinator]\n  max-select-buckets = 8\n[http]")
+    monkeypatch.setattr(local_influxdb, "_CONFIG", limited)
+    with LocalInfluxDB(tmp_path, binary=influxdb_v1.binary) as server:
+        known, store = stored_at(server.url, "x")
+        store.write(nodes(NODES, MINUTES), schema.RAW)
+        touched(rollup_of(known, store)).run()
+        assert sums(store, "1m") == sums(store, "1h") == NODES * MINUTES
+        with pytest.raises(PartialAnswerError, match="max-select-buckets") as refused:
+            store.query(asked().between(T0, T0 + 60 * MINUTES).text())
+        (line,) = refused.value.lines()
+        assert "\n" not in line
+        store.close()
+
+
 def test_a_rollup_that_cannot_ask_for_less_forgets_nothing(
     influxdb_v1: LocalInfluxDB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
