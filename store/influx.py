@@ -319,8 +319,7 @@ class Store:
         headers = {"Content-Encoding": "gzip", "Content-Type": "text/plain; charset=utf-8"}
         # Level 1: line protocol repeats itself so much that more effort buys little.
         data = gzip.compress(lines, 1)
-        # A redirect is followed by GET, without the lines: whatever answers that has none of them.
-        answer = self._request("POST", "/write", params=params, data=data, headers=headers, allow_redirects=False)
+        answer = self._request("POST", "/write", params=params, data=data, headers=headers)
         if answer.status_code != _WRITTEN:
             raise self._refusal(answer.status_code, answer.text, answer.headers)
 
@@ -566,11 +565,14 @@ class Store:
     def _request(self, method: str, path: str, **arguments: Any) -> requests.Response:  # noqa: ANN401 - passed through
         try:
             timeout = _CONNECT_SECONDS, self._patience
-            response = self._session.request(method, f"{self.url}{path}", timeout=timeout, **arguments)
-            text = response.text if response.status_code >= 400 else ""
+            # A redirect is followed by GET, without the lines or the question: whatever answers that has none of them.
+            response = self._session.request(
+                method, f"{self.url}{path}", timeout=timeout, allow_redirects=False, **arguments
+            )
+            text = response.text if response.status_code >= 300 else ""
         except requests.RequestException as error:
             raise self._away(error) from error
-        if response.status_code >= 400:
+        if response.status_code >= 300:
             raise self._refusal(response.status_code, text, response.headers)
         return response
 

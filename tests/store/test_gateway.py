@@ -95,6 +95,15 @@ def test_a_page_in_answer_to_a_write_is_not_taken_for_a_yes(
     assert [one for one in gateway.asked if one.endswith("login")] == []
 
 
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_question_is_not_sent_elsewhere(gateway: _Gateway, store: Store, status: int) -> None:
+    gateway.reply = status, {"Location": "/login"}, b""
+    for attempt in (store.version, lambda: store.query("SHOW MEASUREMENTS"), lambda: schema_version.read_mark(store)):
+        with pytest.raises(StoreUnavailableError, match=f"answers {status}, which InfluxDB does not"):
+            attempt()
+    assert [one for one in gateway.asked if one.endswith("login")] == []
+
+
 @pytest.mark.parametrize("reply", [(200, {}, PAGE), (200, {}, b"[]"), (302, {"Location": "/login"}, b"")])
 def test_a_page_in_answer_to_the_question_for_buckets_is_waited_out(
     gateway: _Gateway, store: Store, reply: tuple[int, dict[str, str], bytes]
