@@ -250,7 +250,8 @@ class Store:
             if retention.name not in existing:
                 self._arrange(f"CREATE {policy} REPLICATION 1{default}")
             elif _go_seconds(existing[retention.name]) != retention.keep:
-                self._arrange(f"ALTER {policy}{default}")
+                # Points are not kept for less than a shard lasts: by 0 InfluxDB chooses that anew, as for a new one.
+                self._arrange(f"ALTER {policy} SHARD DURATION 0s{default}")
 
     def _policies(self, database: str) -> dict[str, str] | None:
         """Return how long each retention keeps its points, in Go's notation; None without a database."""

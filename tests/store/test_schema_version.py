@@ -82,6 +82,15 @@ def test_the_mark_never_expires(place: tuple[Store, Cluster]) -> None:
     assert policies[schema.RAW] == "168h0m0s"
 
 
+def test_a_retention_may_be_made_shorter_than_a_shard_of_it_and_long_again(place: tuple[Store, Cluster]) -> None:
+    store, cluster = place
+    prepare(place)
+    for kept_1m, stored in ((7_200, ("2h0m0s", "1h0m0s")), (90 * 86_400, ("2160h0m0s", "24h0m0s"))):
+        prepare((store, replace(cluster, store=replace(cluster.store, keep_1m=kept_1m))))
+        (series,) = store.query(f'SHOW RETENTION POLICIES ON "{store.settings.database}"')
+        assert [(row[1], row[2]) for row in series.values if row[0] == "1m"] == [stored]
+
+
 def test_an_older_store_without_a_mark_is_migrated_by_the_bridge_and_only_once(place: tuple[Store, Cluster]) -> None:
     store, cluster = place
     store.ensure(cluster.retentions())
