@@ -68,7 +68,9 @@ class InfluxClient:
             ApiRefusal: the server does not.
             urllib3.exceptions.HTTPError: it does not answer.
         """
-        rules = BucketRetentionRules(type="expire", every_seconds=keep)
+        # Points are not kept for less than a shard lasts, a week where they were to be kept for ever: by 0 the server
+        # chooses that anew.
+        rules = BucketRetentionRules(type="expire", every_seconds=keep, shard_group_duration_seconds=0)
         try:
             found = self._buckets.find_bucket_by_name(name)
             if found is None:

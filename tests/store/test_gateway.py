@@ -1,5 +1,6 @@
 """Somebody answers in InfluxDB's place: a gateway, its login page, an ingress whose backend restarts."""
 
+import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -114,6 +115,38 @@ def test_a_page_in_answer_to_the_question_for_buckets_is_waited_out(
 
 
 KEPT = (Retention("raw", 10, 86_400),)
+
+
+class _Bucket(_Answers):
+    """A bucket of InfluxDB 2 that was made to keep points for ever, and its refusal of what its shards do not fit."""
+
+    def answer(self) -> None:
+        rule = {"type": "expire", "everySeconds": 0, "shardGroupDurationSeconds": 604_800}
+        bucket = {"id": "1", "orgID": "2", "name": "x/raw", "retentionRules": [rule]}
+        status, found = 200, {"buckets": [bucket]} if self.command == "GET" else bucket
+        if self.command == "PATCH":
+            (rule,) = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["retentionRules"]
+            self.server.asked.append(f"{rule['everySeconds']} s")
+            if rule["everySeconds"] < rule.get("shardGroupDurationSeconds", 604_800):
+                status, found = 422, {"code": "unprocessable entity", "message": "shard-group duration must also be"}
+        body = json.dumps(found).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Type", "application/json")
+        self.send_header("X-Influxdb-Version", "v2.7.12")
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_PATCH = answer  # noqa: N815 - http.server's names
+
+
+@pytest.mark.parametrize("store", [StoreApi.V2], indirect=True)
+def test_a_bucket_made_to_keep_points_for_ever_may_be_told_to_keep_them_for_a_day(
+    gateway: _Gateway, store: Store
+) -> None:
+    gateway.RequestHandlerClass = _Bucket
+    store.ensure(KEPT)
+    assert gateway.asked == ["86400 s"]
 
 
 @pytest.mark.parametrize(
