@@ -114,8 +114,10 @@ def _known(cluster: Cluster, now: float) -> tuple[Sequence[Job], list[SourceStat
             refuse_newer(store)
         sources = JobSources(cluster, store, register, Log(quiet=True), path=cluster_file())
         # On another machine than the analysis', what was posted or inferred is known from the store alone.
-        with suppress(StoreError):
+        try:
             sources.rebuild()
+        except StoreError as error:
+            click.echo(f"{' '.join(error.lines())}: jobs that only the store knows are not shown", err=True)
         sources.refresh(now)
         return sources.jobs(), sources.states(now)
 

@@ -142,6 +142,15 @@ def test_a_broken_file_is_shown_with_what_was_known(stage: Stage) -> None:
     )
 
 
+def test_a_store_that_is_away_is_told_where_it_alone_may_know_jobs(stage: Stage) -> None:
+    text = stage.config.read_text()
+    stage.config.write_text(text.replace(stage.store.url, f"http://127.0.0.1:{free_port()}"))
+    code, _, errors = stage.jobs()
+    assert code == 0
+    assert "does not answer" in errors
+    assert "jobs that only the store knows are not shown" in errors
+
+
 def test_jobs_of_long_ago_are_shown_on_request(stage: Stage) -> None:
     (stage.config.parent / "jobs.csv").write_text(
         "id,nodes,start,end,outcome\n"

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -123,7 +124,8 @@ class _Bucket(_Answers):
     def answer(self) -> None:
         rule = {"type": "expire", "everySeconds": 0, "shardGroupDurationSeconds": 604_800}
         bucket = {"id": "1", "orgID": "2", "name": "x/raw", "retentionRules": [rule]}
-        status, found = 200, {"buckets": [bucket]} if self.command == "GET" else bucket
+        found: dict[str, Any] = {"buckets": [bucket]} if self.command == "GET" else bucket
+        status = 200
         if self.command == "PATCH":
             (rule,) = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["retentionRules"]
             self.server.asked.append(f"{rule['everySeconds']} s")
