@@ -113,3 +113,5 @@ def _once(delivery: Delivery) -> None:
             f"{', '.join(behind)}: not everything was taken within {_DRAIN_SECONDS:.0f} s",
             "it waits in the spool: run it again",
         )
+    if trouble := delivery.health():
+        raise ClusterflowError(f"not everything was read or noted: {trouble}", "nothing is lost: run it again")

@@ -18,7 +18,7 @@ from cluster.model import StoreSettings
 from delivery.event import at
 from store import schema, schema_version
 from store.influx import Store
-from store.local_influxdb import LocalInfluxDB
+from store.local_influxdb import LocalInfluxDB, free_port
 from store.points import WINDOW, encode
 from store.schema_version import Migration
 
@@ -129,3 +129,19 @@ def test_it_ends_when_its_store_is_upgraded(tmp_path: Path, influxdb_v1: LocalIn
     assert f"InfluxDB at {store.url}, database {fresh_database}: its schema has version 2, by clusterflow" in line
     assert "Traceback" not in log.read_text()
     assert noted(tmp_path / "state/spool/events.sqlite")
+
+
+def test_a_run_that_could_not_ask_the_store_does_not_end_well(tmp_path: Path) -> None:
+    destinations = {"out": {"type": "file", "path": str(tmp_path / "out")}}
+    document = {
+        "cluster": "lab",
+        "groups": {"a": {"role": "training", "prefixes": ["10.20.0.0/16"]}},
+        "store": {"url": f"http://127.0.0.1:{free_port()}"},
+        "delivery": {"alerts": "off", "state": str(tmp_path / "state"), "destinations": destinations},
+    }
+    config = tmp_path / "cluster.yaml"
+    config.write_text(yaml.safe_dump(document))
+    command = [sys.executable, "-m", "clusterflow", "deliver", "--once", "--config", str(config)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert "not everything was read or noted: InfluxDB at http" in done.stderr.splitlines()[-1]
