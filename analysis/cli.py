@@ -139,7 +139,7 @@ def _live(cluster: Cluster, log: Log, stopping: threading.Event, every: float, *
 
         if once:
             analyser, sources = made(cluster)
-            schema_version.prepare(store, cluster.retentions(), may_migrate=False)
+            _prepare(store, cluster, log)
             _tell(log, "analysed", _round(analyser, sources, store))
             analyser.rest()
             LateSearch(cluster, store, folder, log, patience=0).look()
@@ -150,6 +150,13 @@ def _live(cluster: Cluster, log: Log, stopping: threading.Event, every: float, *
         reload = Reload(path, lambda fresh: fresh, log, look_every=_FOLLOW_SECONDS)
         with lease:
             _follow(cluster, store, folder, log, lease, every, reload, made, following)
+
+
+def _prepare(store: Store, cluster: Cluster, log: Log) -> None:
+    def tell(step: str) -> None:
+        log.line("migrating", what=step)
+
+    schema_version.prepare(store, cluster.retentions(), may_migrate=False, tell=tell)
 
 
 def _check_of(ends: Callable[[], bool]) -> Callable[[], None]:
@@ -241,7 +248,7 @@ def _run(
             began = time.monotonic()
             try:
                 if not is_prepared:
-                    schema_version.prepare(store, sources.cluster.retentions(), may_migrate=False)
+                    _prepare(store, sources.cluster, log)
                     is_prepared = True
                     # Not before: it reads and writes by itself, also a store that is not of our schema, or not yet.
                     searching.start()

@@ -235,9 +235,14 @@ class Store:
 
     # -- retentions --------------------------------------------------------------------------------
 
-    def ensure(self, retentions: tuple[Retention, ...]) -> None:
-        """Create the database and its retentions (or buckets), and set how long each keeps its points."""
-        if self.api() is StoreApi.V2 and self._ensure_buckets(retentions):
+    def ensure(self, retentions: tuple[Retention, ...], tell: Callable[[str], None] = lambda _: None) -> None:
+        """Create the database and its retentions (or buckets), and set how long each keeps its points.
+
+        Args:
+            retentions: all there are to be.
+            tell: which of them keeps its points for another time from now on; what is older then is deleted.
+        """
+        if self.api() is StoreApi.V2 and self._ensure_buckets(retentions, tell):
             return
         database = identifier(self.settings.database)
         existing = self._policies(database)
@@ -252,6 +257,7 @@ class Store:
             elif _go_seconds(existing[retention.name]) != retention.keep:
                 # Points are not kept for less than a shard lasts: by 0 InfluxDB chooses that anew, as for a new one.
                 self._arrange(f"ALTER {policy} SHARD DURATION 0s{default}")
+                tell(_kept_anew(retention, _go_seconds(existing[retention.name])))
 
     def _policies(self, database: str) -> dict[str, str] | None:
         """Return how long each retention keeps its points, in Go's notation; None without a database."""
@@ -271,17 +277,19 @@ class Store:
                 raise
             raise StoreError(
                 f"InfluxDB at {self.url}: user {self.settings.username} may not run: {statement}",
-                "let an administrator run it once, as docs/security.md says",
+                "let an administrator run it once, as docs/security.md says, or set store.retention to what is there",
             ) from error
 
-    def _ensure_buckets(self, retentions: tuple[Retention, ...]) -> bool:
+    def _ensure_buckets(self, retentions: tuple[Retention, ...], tell: Callable[[str], None]) -> bool:
         """Create the buckets of InfluxDB 2; False where the server has no bucket API (1.8's v2 endpoints)."""
         from store.influx_v2 import ApiRefusal  # noqa: PLC0415 - see there
 
         for retention in retentions:
             name = self._bucket(retention.name)
             try:
-                self._influx_client().ensure_bucket(name, retention.keep)
+                before = self._influx_client().ensure_bucket(name, retention.keep)
+                if before is not None:
+                    tell(_kept_anew(retention, before))
             except ApiRefusal as refusal:
                 if refusal.status == 404 and _VERSION in refusal.headers:
                     return False
@@ -658,6 +666,11 @@ def _distrust(error: BaseException) -> tuple[str, str] | None:
     if re.search(r"WRONG_VERSION_NUMBER|wrong version number|HTTP_REQUEST", text):
         return "it does not speak TLS", "set store.url to http://, or enable https there"
     return None
+
+
+def _kept_anew(retention: Retention, before: int) -> str:
+    days = (f"for {seconds / 86_400:g} days" if seconds else "for ever" for seconds in (before, retention.keep))
+    return f"retention {retention.name}: points were kept {next(days)}, and are {next(days)} from now on"
 
 
 def _shown(influxql: str) -> str:

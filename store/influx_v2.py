@@ -61,8 +61,11 @@ class InfluxClient:
         """Close all connections."""
         self._client.close()
 
-    def ensure_bucket(self, name: str, keep: int) -> None:
+    def ensure_bucket(self, name: str, keep: int) -> int | None:
         """Make a bucket that keeps its points for so many seconds, or have the one there do so.
+
+        Returns:
+            For how many seconds it kept them before, where that was another time.
 
         Raises:
             ApiRefusal: the server does not.
@@ -75,14 +78,16 @@ class InfluxClient:
             found = self._buckets.find_bucket_by_name(name)
             if found is None:
                 self._buckets.create_bucket(bucket_name=name, retention_rules=rules, org=self._org)
-            elif sum(rule.every_seconds for rule in found.retention_rules or []) != keep:
+            elif (before := sum(rule.every_seconds for rule in found.retention_rules or [])) != keep:
                 found.retention_rules = [rules]
                 self._buckets.update_bucket(found)
+                return int(before)
         except ApiException as error:
             raise _refusal(error) from error
         except (TypeError, ValueError) as error:
             # A page in place of JSON: the library goes on without what it does not find there.
             raise ApiRefusal(200, "", {}) from error
+        return None
 
     def write(self, bucket: str, lines: bytes) -> int:
         """Send line protocol with times in seconds; return the status, below 400. Raises as `ensure_bucket` does."""

@@ -91,7 +91,7 @@ def prepare(
     ours = FIRST + len(migrations)
     mark = refuse_newer(store, ours)
     is_empty = mark is None and not _has_points(store)
-    store.ensure((*retentions, META))
+    store.ensure((*retentions, META), tell)
     number = ours if is_empty else FIRST if mark is None else mark.number
     if number < ours and not may_migrate:
         raise StoreError(

@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -47,7 +47,7 @@ class NoStore(Store):
 
     lines = 0
 
-    def ensure(self, retentions: tuple[Retention, ...]) -> None:
+    def ensure(self, retentions: tuple[Retention, ...], tell: Callable[[str], None] = lambda _: None) -> None:
         """Make nothing."""
 
     def write(self, lines: bytes, retention: str) -> None:  # noqa: ARG002 - a store's

@@ -147,8 +147,10 @@ def test_a_bucket_made_to_keep_points_for_ever_may_be_told_to_keep_them_for_a_da
     gateway: _Gateway, store: Store
 ) -> None:
     gateway.RequestHandlerClass = _Bucket
-    store.ensure(KEPT)
+    told: list[str] = []
+    store.ensure(KEPT, told.append)
     assert gateway.asked == ["86400 s"]
+    assert told == ["retention raw: points were kept for ever, and are for 1 days from now on"]
 
 
 @pytest.mark.parametrize(
