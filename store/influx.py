@@ -73,6 +73,7 @@ _VERSION = "X-Influxdb-Version"
 _HTTPS_ONLY = "HTTP request to an HTTPS server"
 """In InfluxDB's own words before it reads a request, without the header."""
 _NOT_ALLOWED = "not authorized"
+_LARGER = "let InfluxDB (max-body-size), or the proxy before it (nginx: client_max_body_size), take 25 MB"
 _TOO_MUCH = re.compile("max-select-|query-timeout")
 """Limits of influxdb.conf that a question about less may keep."""
 
@@ -614,9 +615,10 @@ class Store:
         if _LACKS.search(words):
             # 1.x answers 404 without a database, 500 without a retention policy.
             return LacksDatabaseError(f"InfluxDB at {self.url} answers {status}: {words}")
-        if status == 429 or status >= 500:
-            # 1.x answers 500 for a timeout of its own or a full disk, 503 for an overload: all pass.
+        if status in (413, 429) or status >= 500:
+            # 1.x answers 500 for a timeout of its own or a full disk, 503 for an overload: all pass. So does a limit.
             hint = "make room on its disk, then restart it: it does not recover by itself" if _FULL in words else ""
+            hint = _LARGER if status == 413 else hint
             return StoreUnavailableError(
                 f"InfluxDB at {self.url} answers {status}: {words}",
                 hint,
@@ -627,7 +629,8 @@ class Store:
             too_old = "beyond retention policy" in words or "retention" in words
             # Of points that it cannot read it says which, a line each, but counts them as 0.
             count = max(int(dropped.group(1)) if dropped else 1, text.count(_UNREADABLE))
-            return PartialWriteError(words, dropped=count, too_old=too_old)
+            said = f"InfluxDB at {self.url} refuses points: {words}"
+            return PartialWriteError(said, dropped=count, too_old=too_old)
         if _VERSION not in headers and _HTTPS_ONLY not in words:
             # An ingress whose backend restarts, or a gateway: InfluxDB itself never saw the request.
             return StoreUnavailableError(

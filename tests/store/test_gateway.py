@@ -178,6 +178,16 @@ def test_a_refusal_that_is_not_influxdbs_own_passes(gateway: _Gateway, store: St
             attempt()
 
 
+@pytest.mark.parametrize("headers", [{}, {"X-Influxdb-Version": "1.8.10"}])
+def test_a_body_that_is_too_large_is_tried_again_and_the_limit_named(
+    gateway: _Gateway, store: Store, headers: dict[str, str]
+) -> None:
+    gateway.reply = 413, headers, b"<title>413 Request Entity Too Large</title>"
+    with pytest.raises(StoreUnavailableError, match="answers 413") as refused:
+        store.write(LINE, "raw")
+    assert "client_max_body_size" in refused.value.hint
+
+
 @pytest.mark.parametrize(("status", "words"), [(404, "404 page not found"), (401, "unauthorized"), (403, "forbidden")])
 def test_a_refusal_of_influxdb_itself_does_not_pass(gateway: _Gateway, store: Store, status: int, words: str) -> None:
     gateway.reply = status, {"X-Influxdb-Version": "1.8.10"}, words.encode()
