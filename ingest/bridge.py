@@ -13,7 +13,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,6 @@ from ingest.count.engine import Engine
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters, as_dead_letters, bury
 from ingest.flows.enriching import Enrichment
-from ingest.flows.exporters import UNLISTED
 from ingest.flows.known_rates import KnownRates, tell_changes
 from ingest.flows.normalise import Clock
 from ingest.flows.two_way import with_replies
@@ -332,15 +330,7 @@ class Bridge:
             self._pace = Pace(self._settings.flush)
             if enrichment is not before:
                 before.close()
-            self._forget_removed()
             self._counters.add(Stage.BRIDGE, "reloads")
-
-    def _forget_removed(self) -> None:
-        """Forget the readings of exporters that cluster.yaml no longer names."""
-        named = {exporter.name for exporter in self._cluster.exporters}
-        for name in [*self._engine.exporters]:
-            if name not in named and name != UNLISTED and not _is_address(name):
-                del self._engine.exporters[name]
 
     def _roll_up(self) -> None:
         """Recompute rollups; a query that the store refuses is reported and tried again, it does not end the stream."""
@@ -569,7 +559,6 @@ class Bridge:
             self._cloud.ends.pairs = frames[_CLOUD_PAIRS]
         # Checkpoints of before this was kept have none.
         self._rates.load(notes.get("rates", {}))
-        self._forget_removed()
         self._counters.load(notes["counters"])
         self._before = self._done()
         self._rollup.load(notes["rollup"], self._engine.minutes_from)
@@ -633,12 +622,3 @@ def _windows_of(points: list[tuple[Measurement, pl.DataFrame]]) -> pl.Series:
     """Return the windows of some points."""
     columns = (frame.get_column(WINDOW) for _, frame in points)
     return pl.concat([pl.Series(WINDOW, [], pl.Int64), *columns]).unique()
-
-
-def _is_address(name: str) -> bool:
-    """Whether an exporter is known by its address alone."""
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True

@@ -158,6 +158,12 @@ class ExporterBook:
         names = {address: exporter.name for address, exporter in self._by_address.items()}
         return names | {one.name: names.get(str(one.address), str(one.address)) for one in before}
 
+    def still_is(self, name: str) -> bool:
+        """Whether an exporter that once had this name has it still: in cluster.yaml, or for want of another one."""
+        if name in self.configured or name in self._second or name == UNLISTED:
+            return True
+        return name not in self._by_address and name not in _CLOUD_EXPORTERS and _one_spelling(name) is not None
+
     def has_authority(
         self, exporter: npt.NDArray[np.int64], src_group: npt.NDArray[np.uint8], dst_group: npt.NDArray[np.uint8]
     ) -> npt.NDArray[np.bool_]:

@@ -1,6 +1,7 @@
 """Another cluster.yaml between two lives of an engine: what the store has stays right, to the byte."""
 
 from dataclasses import replace
+from ipaddress import ip_address
 
 import polars as pl
 from test_engine import T0, cluster, one
@@ -62,3 +63,15 @@ def test_a_node_that_is_gone_keeps_its_other_point() -> None:
     for number in (8, 9):
         stored.take(engine, one(src="10.1.0.2", dst=f"203.0.113.{number}", bytes=50), T0)
     assert stored.total() == 18_700
+
+
+def test_an_exporter_that_got_another_name_is_not_missed_by_its_old_one() -> None:
+    base = cluster()
+    engine = Engine(base, Clock.LIVE, Counters())
+    (leaf, *_) = base.exporters
+    for address in (str(leaf.address), "10.9.9.8", "10.9.9.9"):
+        engine.take(one(exporter=address, start=T0, end=T0, arrival=T0), T0 / 1000)
+    assert set(engine.exporters) == {leaf.name, "10.9.9.8", "10.9.9.9"}
+    listed = replace(leaf, name="listed", address=ip_address("10.9.9.8"))
+    known = replace(base, exporters=(replace(leaf, name="renamed"), listed))
+    assert set(another(engine, known).exporters) == {"10.9.9.9"}

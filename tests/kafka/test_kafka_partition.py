@@ -178,6 +178,17 @@ def test_an_exporter_stays_silent_when_another_worker_begins(tmp_path: Path) -> 
     assert all(age == pytest.approx(5000, abs=10) for age in found.values())
 
 
+def test_nobody_waits_for_an_exporter_that_was_renamed(tmp_path: Path) -> None:
+    work = took(PartitionWork(surroundings(tmp_path), 1, 0, None), [RELAYED])
+    first, *others = CLUSTER.exporters
+    known = replace(CLUSTER, exporters=(replace(first, name="renamed"), *others))
+    around = surroundings(tmp_path, cluster=known, normaliser=Normaliser(known, Clock.LIVE))
+    before = state_of(work)
+    work.renewed(around)()
+    for one in (work, PartitionWork(around, 1, 0, before)):
+        assert set(ages(one, time.time())) == {exporter.name for exporter in known.exporters}
+
+
 @pytest.mark.parametrize("step", [-7200, 7200])
 def test_a_clock_that_was_set_makes_nobody_silent(step: int, tmp_path: Path) -> None:
     now = time.time()
