@@ -407,7 +407,9 @@ class KafkaWorker:
             self._pause(is_wanted=self._pending_rows() >= _MOST_ROWS)
             return
         # Before the next flush: it would have the brokers forget what was not written.
-        self._begin_anew()
+        if self._begin_anew():
+            # That may have taken longer than a session: without news of the group nothing of it would be written.
+            return
         # What cannot be committed stays in memory: the topic keeps the rest meanwhile.
         self._pause(is_wanted=self._is_refused)
         self._flush_if_due(now)
@@ -451,8 +453,8 @@ class KafkaWorker:
             work.counters.add(Stage.BRIDGE, "clock_steps")
             work.clock_stepped(now)
 
-    def _begin_anew(self) -> None:
-        """Take up again what partitions were whose points were not written to the end.
+    def _begin_anew(self) -> bool:
+        """Take up again what partitions were whose points were not written to the end; return whether there were any.
 
         Memory has let go of windows already that only the brokers still remember.
         """
@@ -461,6 +463,7 @@ class KafkaWorker:
             if self._works.get(work.partition) is work:
                 work.close()
                 self._consumer.seek(TopicPartition(self._topics.flows, work.partition, self._begin(work.partition)))
+        return bool(unwritten)
 
     def _poll(self) -> None:
         deadline = time.monotonic() + _POLL_SECONDS

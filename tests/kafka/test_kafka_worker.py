@@ -25,6 +25,7 @@ from bench.faults import Record
 from cluster.model import KafkaFormat, KafkaSettings
 from cluster.reload import Reload
 from ingest.kafka.client import Trouble, ensure_topics, open_admin
+from ingest.kafka.lease import Lease
 from ingest.kafka.local_kafka import LocalKafka
 from ingest.kafka.worker import KafkaWorker
 from simulate.demo.stack import has_socket
@@ -248,6 +249,33 @@ def test_what_was_written_is_counted_once_where_a_commit_fails_and_partitions_go
         assert counted(member, "messages") == sum(work.position or 0 for work in worker._works.values())
         turn_until(worker, lambda: not worker._is_refused and messages_read(member) == len(first) + len(second))
         assert counted(member, "points") >= written
+    finally:
+        worker._is_broken = True
+        worker._leave()
+
+
+def test_partitions_that_take_longer_than_a_session_to_begin_anew_are_written(
+    staged: TopicStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = Member(staged)
+    worker = member.worker
+    worker._topics = ensure_topics(staged.cluster.kafka)
+    worker._join()
+    try:
+        staged.send(staged.messages)
+        turn_until(worker, lambda: counted(member, "points") > 0 and not worker._sending)
+        begin = worker._begin
+
+        def begin_slowly(partition: int) -> int:
+            time.sleep(1)
+            return begin(partition)
+
+        monkeypatch.setattr(worker, "_begin", begin_slowly)
+        worker._lease = Lease(3)
+        worker._unwritten = tuple(worker._works.values())
+        assert len(worker._unwritten) == 4
+        written = counted(member, "points")
+        turn_until(worker, lambda: counted(member, "points") > written)
     finally:
         worker._is_broken = True
         worker._leave()
