@@ -37,6 +37,7 @@ from ingest.flows.normalise import Clock
 from ingest.kafka.kafka_cli import follow_topic
 from ingest.metrics import serve_metrics
 from ingest.read.counter_spool import counters_spool
+from ingest.read.file_notices import tell_of_file
 from ingest.read.records import Gap
 from ingest.read.spool import PATTERNS, After, Source, Spool, StreamSource
 from ingest.read.spool_place import spool_folder
@@ -145,12 +146,12 @@ def ingest(
         if is_stream:
             source = StreamSource(sys.stdin.buffer, time_zone=time_zone.key)
         elif logs:
-            source = CloudFiles(folder, logs, once=once, notice=partial(_tell_of_file, log))
+            source = CloudFiles(folder, logs, once=once, notice=partial(tell_of_file, log))
         else:
             # Files elsewhere belong to somebody else's daemon.
             is_ours = folder.resolve() == Path(cluster.collector.spool).resolve() and not once
             after = After.DELETE if is_ours and not keep_files else After.KEEP
-            notice = partial(_tell_of_file, log)
+            notice = partial(tell_of_file, log)
             source = Spool(folder, once=once, after=after, time_zone=time_zone.key, notice=notice)
             counters_source = counters_spool(cleanup, folder, source, make=is_ours)
         cleanup.callback(source.close)
@@ -275,25 +276,6 @@ def _of_cloud(counters: Counters) -> dict[str, float]:
 
 
 _MOST_NAMED = 8
-
-_FILE_NOTICES = {
-    "changed": "it was read, and is another now: what was read counts, the rest is left",
-    "copied": "it repeats what another file of the spool has: that is counted once",
-    "cut": "its end was cut off after it was read: what was read counts",
-    "folder_empty": "it had files: is it mounted? What was read of them stays known until there are files again",
-    "folder_unreadable": "looked at again until it is there",
-    "line_too_long": "no record is that long: its beginning is a dead letter, the rest is skipped",
-    "not_released": "it is read, but cannot be deleted",
-    "printed_again": "pmacct printed some of its records twice as it was stopped: each counts once",
-    "replaced": "it holds something else than before: read from its start",
-    "truncated": "it was emptied and rewritten: read from its start",
-    "unreadable": "not read completely; retried when it changes, after an error of the disk or a right every 10 s",
-    "vanished": "removed by another process: its unread part is lost",
-}
-
-
-def _tell_of_file(log: Log, reason: str, name: str) -> None:
-    log.sparse(f"spool_{reason}", file=name, what=_FILE_NOTICES.get(reason, reason))
 
 
 def _with_bar(bridge: Bridge, source: Source) -> Summary:

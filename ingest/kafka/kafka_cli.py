@@ -3,6 +3,7 @@
 import socket
 import threading
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -24,6 +25,7 @@ from ingest.kafka.relay import Relay
 from ingest.kafka.worker import KafkaWorker
 from ingest.metrics import serve_metrics
 from ingest.read.counter_spool import counters_spool
+from ingest.read.file_notices import tell_of_file
 from ingest.read.spool import After, Spool
 from ingest.read.spool_place import spool_folder
 from store.influx import Store
@@ -85,7 +87,8 @@ def relay(
         # Files elsewhere belong to somebody else's daemon.
         is_ours = folder.resolve() == Path(cluster.collector.spool).resolve() and not once
         after = After.DELETE if is_ours and not keep_files else After.KEEP
-        source = Spool(folder, once=once, after=after, time_zone=time_zone.key)
+        notice = partial(tell_of_file, log)
+        source = Spool(folder, once=once, after=after, time_zone=time_zone.key, notice=notice)
         cleanup.callback(source.close)
         sender = Sender(
             cluster.kafka, relay, stop=stop, log=log, counters=counters, patience=_ONCE_SECONDS if once else None

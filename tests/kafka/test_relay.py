@@ -87,8 +87,10 @@ def test_samples_of_interface_counters_and_bad_lines_go_their_own_ways(stage: Sp
     (counters / "sfacct-counters-1790000000.json").write_text(json.dumps(sample) + "\n" + "{broken\n")
     good, long = lines(0, 10), lines(10, 1)[0].replace("10.20.", "x" * 80 + ".", 1)
     stage.write([*good, "nonsense", long])
+    copy = stage.write([*good, "nonsense", long])
     with stage:
         assert stage.start("--once", *stage.dead).ends() == 0, stage.said()
+    assert f"event=spool_copied file={copy.name} " in stage.said()
     messages = [message for _, message in stage.messages()]
     assert_frame_equal(stage.records(), _whole([good]))
     (samples,) = [message.frame for message in messages if message.kind is Kind.COUNTERS]
