@@ -252,6 +252,9 @@ class PartitionWork:
         for samples in batch.samples:
             self._engine.take_counters(samples, now)
         for relay, status, told in batch.statuses:
+            dead = self._relays.fresh_dead_letters(relay, status)
+            for reason in ("dead_letters", Reason.AT_A_RELAY) if dead else ():
+                self.counters.add(Stage.READ, reason, dead)
             if not self._relays.take(relay, status, now, told):
                 self.counters.add(Stage.READ, "relays_ignored")
         self.position = waiting[-1][0] + 1

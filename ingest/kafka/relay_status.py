@@ -161,6 +161,13 @@ class RelayBook:
                     found[address] = found.get(address, Unread(0)) | Unread(bits)
         return found
 
+    def fresh_dead_letters(self, relay: str, status: pl.DataFrame) -> int:
+        """Return how many a relay has counted since it last spoke; one that was started again counts from 0."""
+        place = NUMBERS.index(schema.RELAY_DEAD_LETTERS.name)
+        known, before = int(status[NUMBERS[place]][0]), self._statuses.get(relay)
+        told = (before.numbers[place] or 0) if before is not None else 0
+        return known - told if known >= told else known
+
     def take(self, relay: str, status: pl.DataFrame, now: float, told: Mapping[str, int] | None = None) -> bool:
         """Note what a relay said; False, and nothing is, of a new one where too many are known.
 

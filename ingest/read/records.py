@@ -137,6 +137,8 @@ class Reason(StrEnum):
     BAD_ADDRESS = "bad_address"
     LINE_TOO_LONG = "line_too_long"
     TRUNCATED = "truncated"
+    AT_A_RELAY = "at_a_relay"
+    """With Kafka: a relay has it, and knows why."""
 
 
 DEAD_SCHEMA: dict[str, pl.DataType] = {"line": pl.String(), "reason": pl.String()}

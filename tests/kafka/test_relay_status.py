@@ -24,6 +24,7 @@ from ingest.kafka.partitioner import Partitions
 from ingest.kafka.publisher import Sender
 from ingest.kafka.relay import Relay
 from ingest.kafka.relay_status import MOST_RELAYS, REMEMBERED_SECONDS, status_of
+from ingest.read.records import Reason
 from ingest.read.spool import Spool
 from store import schema
 from store.schema import Stage, Unread
@@ -38,12 +39,14 @@ def said(
     *,
     backlog: int = 0,
     records: int = 0,
+    dead: int = 0,
     drained: float | None = None,
     told: dict[str, int] | None = None,
 ) -> bytes:
     """Return the message in which a relay says how it is; its spool is read, if nothing else is said."""
     counters = Counters()
     counters.add(Stage.READ, "records", records)
+    counters.add(Stage.READ, "dead_letters", dead)
     read = at if drained is None else drained
     status = status_of(counters, backlog=backlog, drained=read, now=at)
     (value,) = encode(status, relay=relay, kind=Kind.STATUS, told=told)
@@ -94,6 +97,19 @@ def test_what_befell_the_collectors_is_reported_until_it_is_over(work: Partition
     assert befell(work, now + 60) == {"refused leaf-1": 2, "died nfacctd": 1}
     assert unread(work, now + 60) == {}
     assert befell(work, now + LATELY + 1) == {"refused leaf-1": 0, "died nfacctd": 0}, "its relay is gone"
+
+
+def test_dead_letters_of_relays_are_counted_with_the_others(work: PartitionWork) -> None:
+    now = time.time()
+    took(work, [said("rack-7", now, dead=15), said("rack-8", now, dead=2), said("rack-7", now + 10, dead=18)])
+    before = state_of(work)
+    work = took(PartitionWork(work._around, 1, 0, before), [said("rack-7", now + 20, dead=20)])
+    # Started again, it counts from 0.
+    took(work, [said("rack-7", now + 30), said("rack-7", now + 40, dead=1), b"garbage"])
+    found = {reason: work.counters.total(Stage.READ, reason) for reason in ("dead_letters", *Reason)}
+    assert {reason: count for reason, count in found.items() if count} == {
+        "dead_letters": 24, Reason.AT_A_RELAY: 23, Reason.NOT_A_RECORD: 1,
+    }  # fmt: skip
 
 
 def test_a_relay_that_says_nothing_more_grows_old_and_others_do_not(work: PartitionWork) -> None:
