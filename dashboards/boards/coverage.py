@@ -279,7 +279,7 @@ def _unread(cluster: Cluster) -> Built:
         Face(
             "unread", "Exporters of which something is not read",
             "What NetFlow v9 and IPFIX templates, or sFlow samples, have that pmacct does not read.",
-            "Empty with Kafka. Templates must be kept, and two VLAN tags take CAP_NET_RAW.",
+            "Empty with pmacct's own Kafka plugin. Templates must be kept, and two VLAN tags take CAP_NET_RAW.",
             "docs/verdicts.md says what to change on the device.",
             x=0, y=45, w=12, h=6, links=(to_board("pipeline"),), since=_LATEST,
         ),
