@@ -79,6 +79,8 @@ def relay(
             f"kafka.format: {cluster.kafka.format}: relays write the format {KafkaFormat.CLUSTERFLOW}",
             "set kafka.format, or let pmacct's Kafka plugin fill the topic and run no relay",
         )
+    if cluster.cloud.format is not None:
+        log.warning("logs_not_relayed", hint=f"`clusterflow ingest` reads {cluster.cloud.format} logs, beside workers")
     folder = spool or spool_folder(cluster)
     counters = Counters()
     stop = SignalEvent.of_stop()

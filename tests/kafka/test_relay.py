@@ -250,6 +250,15 @@ def test_relays_of_one_name_and_other_topics_leave_each_other_alone(kafka_settin
     assert [sender._counters.total(Stage.WRITE, "transactions_retried") for sender in senders] == [0, 0]
 
 
+def test_a_relay_says_that_flow_logs_of_a_cloud_are_not_its_business(stage: SpoolStage) -> None:
+    stage.config.write_text(f"{stage.config.read_text()}cloud: {{format: aws-vpc}}\n")
+    stage.write(lines(0, 10))
+    with stage:
+        assert stage.start("--once", *stage.dead).ends() == 0, stage.said()
+    assert "event=logs_not_relayed" in stage.said()
+    assert stage.records().height == 10
+
+
 def test_losses_on_the_way_to_the_collector_are_told_once(stage: SpoolStage) -> None:
     """A gap of 37 records of one exporter, and a relay that is killed all the time."""
     everything = lines(0, 40 * ROWS)
