@@ -534,8 +534,9 @@ class Engine:
         self._newest_counters = notes["newest_counters"]
         # Of two that are one now the newer one counts: when each was heard comes first.
         readings = sorted(notes["exporters"].items(), key=lambda item: item[1][0])
-        still_is = self._normaliser.exporters.still_is
-        kept = {new: reading for name, reading in readings if still_is(new := names.get(name, name))}
+        book = self._normaliser.exporters
+        listed = {name: new for name, new in names.items() if book.lists(new)}
+        kept = {new: reading for name, reading in readings if book.still_is(new := listed.get(name, name))}
         self.exporters = {name: ExporterReading(*reading) for name, reading in kept.items()}
         # Checkpoints of before these were kept have none.
         self._once.load_notes(notes.get("once", {}), names)

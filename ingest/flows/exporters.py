@@ -156,11 +156,20 @@ class ExporterBook:
             before: those that were.
         """
         names = {address: exporter.name for address, exporter in self._by_address.items()}
-        return names | {one.name: names.get(str(one.address), str(one.address)) for one in before}
+        now = {one.name: names.get(str(one.address), str(one.address)) for one in before}
+        return names | now | {old + _SFLOW_OF: self._sflow_of(name) for old, name in now.items()}
+
+    def _sflow_of(self, name: str) -> str:
+        """Return what the sFlow of an exporter is called."""
+        return name + _SFLOW_OF if name + _SFLOW_OF in self._second else name
+
+    def lists(self, name: str) -> bool:
+        """Whether it is the name of an exporter of cluster.yaml, or of its sFlow."""
+        return name in self.configured or name in self._second
 
     def still_is(self, name: str) -> bool:
         """Whether an exporter that once had this name has it still: in cluster.yaml, or for want of another one."""
-        if name in self.configured or name in self._second or name == UNLISTED:
+        if self.lists(name) or name == UNLISTED:
             return True
         return name not in self._by_address and name not in _CLOUD_EXPORTERS and _one_spelling(name) is not None
 

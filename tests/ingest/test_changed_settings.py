@@ -74,4 +74,4 @@ def test_an_exporter_that_got_another_name_is_not_missed_by_its_old_one() -> Non
     assert set(engine.exporters) == {leaf.name, "10.9.9.8", "10.9.9.9"}
     listed = replace(leaf, name="listed", address=ip_address("10.9.9.8"))
     known = replace(base, exporters=(replace(leaf, name="renamed"), listed))
-    assert set(another(engine, known).exporters) == {"10.9.9.9"}
+    assert set(another(engine, known).exporters) == {"10.9.9.9", "listed"}

@@ -362,9 +362,17 @@ def test_an_exporter_that_falls_silent_leaves_the_count_to_the_next(
     assert stored.reasons()["x2", "x1", "listed_first"] == 60 * 60_000
 
 
-@pytest.mark.parametrize("change", ["renamed", "listed", "no longer listed"])
-@pytest.mark.parametrize("device", [Device(timeout=5), Device(rate=10, sflow=True)])
-def test_an_exporter_that_has_another_name_counts_on_as_the_same(device: Device, change: str) -> None:
+@pytest.mark.parametrize(
+    ("device", "change", "version"),
+    [
+        *((device, change, None) for device in (Device(timeout=5), Device(rate=10, sflow=True))
+          for change in ("renamed", "listed", "no longer listed")),
+        (Device(timeout=5), "renamed", records.SFLOW_IP),
+    ],
+)  # fmt: skip
+def test_an_exporter_that_has_another_name_counts_on_as_the_same(
+    device: Device, change: str, version: int | None
+) -> None:
     """What it counted under its old name, or under its address, is not taken back for what it sees under the new."""
     named = cluster_of([device, device])
     first, second = named.exporters
@@ -374,7 +382,7 @@ def test_an_exporter_that_has_another_name_counts_on_as_the_same(device: Device,
     begin = Transfer("10.1.0.1", "10.2.0.1", 30_000, 1000, 200, (0,))
     sent = exported([device, device], [begin, replace(begin, packets=900, seen_by=(1,), port=50_000)], 3)
     for _, row in sent:
-        row[records.SAMPLING_RATE] = device.rate
+        row |= {records.SAMPLING_RATE: device.rate, records.VERSION: version}
     stored, engine = Stored(), Engine(before, Clock.LIVE, Counters())
     for number, batch in enumerate(batches(sent)):
         engine.take(frame([row for _, row in batch]), batch[-1][0] / 1000)
@@ -386,8 +394,10 @@ def test_an_exporter_that_has_another_name_counts_on_as_the_same(device: Device,
             engine.load(*dumped, before.exporters)
     seen = sum(int(str(row[records.BYTES])) * device.rate for _, row in sent)
     assert (total_of(stored), sum(stored.suppressed.values())) == (seen, 0)
-    # That of one which is not listed is forgotten by whoever takes up the file.
-    assert engine.exporters.keys() - {"127.0.0.1"} == {"x0", "x1"}
+    # When one was heard that is no longer listed nobody wants to know.
+    suffix = "" if version is None else "/sflow"
+    awaited = {f"x1{suffix}"} if change == "no longer listed" else {f"x0{suffix}", f"x1{suffix}"}
+    assert engine.exporters.keys() - {"127.0.0.1"} == awaited
 
 
 @pytest.mark.parametrize("fresh", ["another order", "described"])
