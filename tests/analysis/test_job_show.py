@@ -45,7 +45,7 @@ def ask(state: Path, *arguments: str) -> dict[str, Any]:
              "-c", str(state / "cluster.yaml")]  # fmt: skip
     table = CliRunner().invoke(jobs, asked, catch_exceptions=False)
     assert table.exit_code == 0, table.output
-    found = json.loads(CliRunner().invoke(jobs, [*asked, "--json"], catch_exceptions=False).output)
+    found = json.loads(CliRunner().invoke(jobs, [*asked, "--json"], catch_exceptions=False).stdout)
     assert isinstance(found, dict)
     return found | {"table": table.output}
 
@@ -77,7 +77,7 @@ def test_a_job_is_told_from_all_of_its_samples_however_many_others_have(
     (tmp_path / "jobs.csv").write_text(f"id,class,nodes,start\nsmall,llm,host-[000-003],{JOB.start.isoformat()}\n")
     asked = ["show", "small", "--to", datetime.fromtimestamp(T0 + 30, UTC).isoformat(), "--json"]
     found = CliRunner().invoke(jobs, [*asked, "-c", str(tmp_path / "cluster.yaml")], catch_exceptions=False)
-    (job,) = json.loads(found.output)["jobs"]
+    (job,) = json.loads(found.stdout)["jobs"]
     assert 0 < own == job["samples"] < samples.height / 2
 
 
@@ -88,7 +88,7 @@ def test_traffic_of_no_known_job_is_told_too(tmp_path: Path) -> None:
         jobs, ["show", "--to", datetime.fromtimestamp(T0 + 30, UTC).isoformat(), "--json", "-c",
                str(tmp_path / "cluster.yaml")], catch_exceptions=False
     )  # fmt: skip
-    (job,) = json.loads(found.output)["jobs"]
+    (job,) = json.loads(found.stdout)["jobs"]
     assert (job["job"], len(job["nodes"]), job["verdicts"]) == ("", 12, [])
 
 

@@ -193,9 +193,9 @@ def test_killed_when_the_disk_had_let_go_of_all_that_was_copied(tmp_path: Path, 
     archive = an_archive(tmp_path, **settings)
     archive.take(rows(1))
     archive.take(rows(2, hour=4))
-    settle(archive, now=T0)
+    settle(archive, now=T0 + 2 * HOUR)
     archive.take(rows(3, hour=9))
-    notes = settle(archive, now=T0)
+    notes = settle(archive, now=T0 + 2 * HOUR)
     archive.close()
     notes["files"] = [file for file in notes["files"] if file["copied"]]
     assert notes["files"]
