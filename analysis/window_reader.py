@@ -164,7 +164,7 @@ class WindowReader:
             if before is None or known is None or known.sums.shape[2] != len(fields):
                 return self._nodes(fields, peers, few, start, stop)
             found = [
-                (self._part(start, *part), self._nodes(fields, peers, few, *part)) for part in changes.result().parts
+                (self.part(start, *part), self._nodes(fields, peers, few, *part)) for part in changes.result().parts
             ]
             return known.moved((start - before.start) // self.window, (stop - start) // self.window, found)
 
@@ -179,7 +179,7 @@ class WindowReader:
             kept = before.all_storage.result()[(start - before.start) // self.window :]
             result = np.concatenate([kept, np.zeros((stop - before.stop) // self.window)])
             for part in changes.result().parts:
-                result[self._part(start, *part)] = self._storage_bytes(*part)
+                result[self.part(start, *part)] = self._storage_bytes(*part)
             return result
 
         found = Windows(
@@ -207,8 +207,9 @@ class WindowReader:
         last = self._last
         return last if last is not None and last.start <= start < last.stop <= stop and last.is_read else None
 
-    def _part(self, first: int, start: int, stop: int) -> slice:
-        return slice((start - first) // self.window, (stop - first) // self.window)
+    def part(self, first: int, start: int, stop: int) -> slice:
+        """Return where the windows [start, stop) lie among those from `first` on."""
+        return slice((start - first) // self.window, max(stop - first, 0) // self.window)
 
     def _changes(
         self, exporters: _Exporters, before: "Windows | None", start: int, stop: int, settled: int
@@ -362,8 +363,7 @@ class Windows:
         return self.compute.result().of(nodes, self._part(start, stop))
 
     def _part(self, start: int, stop: int) -> slice:
-        window = self._reader.window
-        return slice((start - self.start) // window, max(stop - self.start, 0) // window)
+        return self._reader.part(self.start, start, stop)
 
     def of(self, job: Job, start: int, stop: int) -> JobWindows:
         """Return a job's windows [start, stop), which lie in the range; waits for the store.

@@ -137,7 +137,7 @@ class ExporterBook:
             exporters: as printed.
             version: the records' column VERSION.
         """
-        is_sflow = (version == records.SFLOW) | (version == records.SFLOW_IP)
+        is_sflow = records.is_sflow(version)
         if not self._second or not is_sflow.any():
             return exporters
         texts = exporters.texts

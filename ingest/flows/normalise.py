@@ -183,7 +183,7 @@ class Normaliser:
         src, dst = addresses
         book = self.addresses
         version = _column(frame, records.VERSION)
-        is_sflow = self.exporters.is_sflow[exporter] | (version == records.SFLOW) | (version == records.SFLOW_IP)
+        is_sflow = self.exporters.is_sflow[exporter] | records.is_sflow(version)
         entered = self.interfaces.number(exporter, _column(frame, records.IFACE_IN), is_sflow)
         left = self.interfaces.number(exporter, _column(frame, records.IFACE_OUT), is_sflow)
         src_group, dst_group = book.group_codes[src], book.group_codes[dst]

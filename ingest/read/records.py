@@ -170,6 +170,11 @@ def whole(column: pl.Series, missing: int = 0) -> npt.NDArray[np.int64]:
     return present.to_numpy().astype(np.int64, copy=False)
 
 
+def is_sflow(version: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Return which records are sFlow's, by their column VERSION."""
+    return np.asarray((version == SFLOW) | (version == SFLOW_IP), np.bool_)
+
+
 def empty_records() -> pl.DataFrame:
     """Return a record frame without rows."""
     return pl.DataFrame(schema=RECORD_SCHEMA)

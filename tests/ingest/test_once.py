@@ -184,6 +184,22 @@ def run(
     return stored
 
 
+def reloaded(
+    before: Cluster, after: Cluster, sent: list[tuple[int, dict[str, object]]], *, at: int
+) -> tuple[Stored, Engine]:
+    """Count records as they come, by another cluster.yaml after so many flushes."""
+    stored, engine = Stored(), Engine(before, Clock.LIVE, Counters())
+    for number, batch in enumerate(batches(sent)):
+        engine.take(frame([row for _, row in batch]), batch[-1][0] / 1000)
+        stored.write(0, engine.merge())
+        engine.evict()
+        if number == at:
+            dumped = engine.dump()
+            engine = Engine(after, Clock.LIVE, Counters())
+            engine.load(*dumped, before.exporters)
+    return stored, engine
+
+
 def batches(sent: list[tuple[int, dict[str, object]]]) -> list[list[tuple[int, dict[str, object]]]]:
     found: dict[int, list[tuple[int, dict[str, object]]]] = {}
     for one in sent:
@@ -383,15 +399,7 @@ def test_an_exporter_that_has_another_name_counts_on_as_the_same(
     sent = exported([device, device], [begin, replace(begin, packets=900, seen_by=(1,), port=50_000)], 3)
     for _, row in sent:
         row |= {records.SAMPLING_RATE: device.rate, records.VERSION: version}
-    stored, engine = Stored(), Engine(before, Clock.LIVE, Counters())
-    for number, batch in enumerate(batches(sent)):
-        engine.take(frame([row for _, row in batch]), batch[-1][0] / 1000)
-        stored.write(0, engine.merge())
-        engine.evict()
-        if number == 5:
-            dumped = engine.dump()
-            engine = Engine(after, Clock.LIVE, Counters())
-            engine.load(*dumped, before.exporters)
+    stored, engine = reloaded(before, after, sent, at=5)
     seen = sum(int(str(row[records.BYTES])) * device.rate for _, row in sent)
     assert (total_of(stored), sum(stored.suppressed.values())) == (seen, 0)
     # When one was heard that is no longer listed nobody wants to know.
@@ -409,15 +417,7 @@ def test_another_best_exporter_takes_the_place_of_the_one_before_and_no_byte_is_
     second = second if fresh == "another order" else replace(second, interfaces=(Interface(1, "inside"),))
     after = replace(before, exporters=(second, first) if fresh == "another order" else (first, second))
     sent = exported(devices, [Transfer("10.1.0.1", "10.2.0.1", 40_000, 1000, 400, (0, 1))], 3)
-    stored, engine = Stored(), Engine(before, Clock.LIVE, Counters())
-    for number, batch in enumerate(batches(sent)):
-        engine.take(frame([row for _, row in batch]), batch[-1][0] / 1000)
-        stored.write(0, engine.merge())
-        engine.evict()
-        if number == 10:
-            dumped = engine.dump()
-            engine = Engine(after, Clock.LIVE, Counters())
-            engine.load(*dumped, before.exporters)
+    stored, _ = reloaded(before, after, sent, at=10)
     assert stored.by_pair() == {("10.1.0.1", "10.2.0.1"): 40_000_000}
 
 
