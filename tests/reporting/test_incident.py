@@ -197,14 +197,19 @@ class Named:
         return {schema.NAME: f"host-{address.rpartition('.')[2]}.example.net"}
 
 
+def demo(influxdb: LocalInfluxDB, database: str) -> tuple[Cluster, Store]:
+    """Return the demo's cluster with an empty store."""
+    settings = StoreSettings(url=influxdb.url, database=database)
+    cluster, store = replace(load_cluster(REPOSITORY / "cluster.yaml"), store=settings), Store(settings)
+    store.ensure(cluster.retentions())
+    return cluster, store
+
+
 @pytest.mark.service
 def test_a_source_outside_is_found_by_its_address_though_it_has_a_name(
     influxdb_v1: LocalInfluxDB, fresh_database: str
 ) -> None:
-    settings = StoreSettings(url=influxdb_v1.url, database=fresh_database)
-    cluster = replace(load_cluster(REPOSITORY / "cluster.yaml"), store=settings)
-    store, now = Store(settings), int(time.time())
-    store.ensure(cluster.retentions())
+    (cluster, store), now = demo(influxdb_v1, fresh_database), int(time.time())
     rule, talk = "unexpected_management_connection", {schema.SRC: "203.0.113.9", schema.SRC_GROUP: "external"}
     reports = [
         Report(rule, "Unexpected", now - 60.0, EventSeverity.WARNING, labels={**talk, schema.DST: f"bmc-{number}"})
@@ -223,10 +228,7 @@ def test_a_source_outside_is_found_by_its_address_though_it_has_a_name(
 def test_other_alerts_are_those_of_its_ends_either_way_round_of_its_exporter_and_the_same_again(
     influxdb_v1: LocalInfluxDB, fresh_database: str
 ) -> None:
-    settings = StoreSettings(url=influxdb_v1.url, database=fresh_database)
-    cluster = replace(load_cluster(REPOSITORY / "cluster.yaml"), store=settings)
-    store, now = Store(settings), int(time.time())
-    store.ensure(cluster.retentions())
+    (cluster, store), now = demo(influxdb_v1, fresh_database), int(time.time())
     pull = {schema.SRC: "model-store-1", schema.DST: "203.0.113.9"}
     opened = {schema.SRC: "203.0.113.9", schema.DST: "model-store-1"}
     leaf = {schema.EXPORTER: "leaf-1"}
@@ -252,10 +254,7 @@ def test_other_alerts_are_those_of_its_ends_either_way_round_of_its_exporter_and
 
 @pytest.mark.service
 def test_flows_around_an_alert_go_on_while_it_fires(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
-    settings = StoreSettings(url=influxdb_v1.url, database=fresh_database)
-    cluster = replace(load_cluster(REPOSITORY / "cluster.yaml"), store=settings)
-    store, now = Store(settings), int(time.time())
-    store.ensure(cluster.retentions())
+    (cluster, store), now = demo(influxdb_v1, fresh_database), int(time.time())
     report = Report(
         "exfil_volume", "Much", now - 20_000.0, EventSeverity.CRITICAL, labels={schema.SRC: "model-store-1"}
     )
