@@ -322,7 +322,7 @@ class Bridge:
                 self._archive.configure(cluster.archive)
             if self._samples is not None:
                 self._samples.configure(cluster.archive)
-            engine.load(*self._engine.dump(), self._cluster.exporters)
+            engine.load(*self._engine.dump())
             reload.taken_up(self._cluster, cluster)
             self._listed |= listed_since(self._cluster, cluster, time.time())
             before, self._enrichment = self._enrichment, enrichment

@@ -8,11 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import polars as pl
 
-from cluster.model import Cluster, Exporter, Role
+from cluster.model import Cluster, Role
 from enrichment.labels import Labels
 from ingest.checkpoint import Frames, Later, made
 from ingest.count import pulse
@@ -135,7 +136,8 @@ class Engine:
         sampled: Callable[[pl.DataFrame], None] | None = None,
     ) -> None:
         self._settings = cluster.bridge
-        self._listed = cluster.exporters
+        # The digest is of all that is said of one: by it, and by their order, one counts rather than another.
+        self._listed = [[one.name, str(one.address), crc32(repr(one).encode())] for one in cluster.exporters]
         self._window_ms = cluster.bridge.window * 1000
         self._clock = clock
         self._archived, self._sampled = archived, sampled
@@ -497,22 +499,14 @@ class Engine:
             "sequence": self._sequence.dump(),
             "once": self._once.notes(),
             "minutes_from": self.minutes_from,
+            "listed": self._listed,
         }
 
-    def load(
-        self,
-        saved: Mapping[str, pl.DataFrame | Later],
-        notes: dict[str, Any],
-        before: tuple[Exporter, ...] | None = None,
-    ) -> None:
-        """Take what `dump` gave, or what became of it in a checkpoint.
-
-        Args:
-            saved: the frames.
-            notes: the rest.
-            before: the exporters that cluster.yaml listed then, where that is known: names and ranks may be others.
-        """
-        names = self._normaliser.exporters.named_now(before or ())
+    def load(self, saved: Mapping[str, pl.DataFrame | Later], notes: dict[str, Any]) -> None:
+        """Take what `dump` gave, or what became of it in a checkpoint; exporters may have other names and ranks now."""
+        # Checkpoints of before these were kept have none.
+        before = notes.get("listed")
+        names = self._normaliser.exporters.named_now({name: address for name, address, _ in before or ()})
         frames = {name: made(frame) for name, frame in saved.items()}
         for name, part in self._parts.items():
             part.evicted_before = notes["evicted_before"].get(name, 0)

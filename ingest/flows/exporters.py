@@ -1,6 +1,6 @@
 """What each exporter is known to do: sampling, protocol, and whose flows it counts."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 
 import numpy as np
@@ -149,14 +149,14 @@ class ExporterBook:
         codes = np.where(is_sflow & is_second[exporters.codes], exporters.codes + len(texts), exporters.codes)
         return Words(pl.concat([texts, own]), codes).of(np.ones(len(codes), np.bool_))
 
-    def named_now(self, before: Iterable[Exporter]) -> dict[str, str]:
+    def named_now(self, before: Mapping[str, str]) -> dict[str, str]:
         """Return what exporters are called by what they were called; one that is not listed is called by its address.
 
         Args:
-            before: those that were.
+            before: the address of each that was listed, by its name.
         """
         names = {address: exporter.name for address, exporter in self._by_address.items()}
-        now = {one.name: names.get(str(one.address), str(one.address)) for one in before}
+        now = {name: names.get(address, address) for name, address in before.items()}
         return names | now | {old + _SFLOW_OF: self._sflow_of(name) for old, name in now.items()}
 
     def _sflow_of(self, name: str) -> str:

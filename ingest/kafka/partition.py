@@ -162,7 +162,7 @@ class PartitionWork:
         Open windows keep what they hold under its old names, as after a restart: totals stay exact.
         """
         cluster, engine = self._engine_of(around)
-        engine.load(*self._engine.dump(), self._cluster.exporters)
+        engine.load(*self._engine.dump())
 
         def take_up() -> None:
             self._around, self._cluster, self._engine = around, cluster, engine

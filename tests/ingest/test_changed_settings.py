@@ -65,7 +65,7 @@ def test_a_node_that_is_gone_keeps_its_other_point() -> None:
     assert stored.total() == 18_700
 
 
-def test_an_exporter_that_got_another_name_is_not_missed_by_its_old_one() -> None:
+def test_an_exporter_that_got_another_name_is_known_by_that_and_not_missed_by_its_old_one() -> None:
     base = cluster()
     engine = Engine(base, Clock.LIVE, Counters())
     (leaf, *_) = base.exporters
@@ -74,4 +74,4 @@ def test_an_exporter_that_got_another_name_is_not_missed_by_its_old_one() -> Non
     assert set(engine.exporters) == {leaf.name, "10.9.9.8", "10.9.9.9"}
     listed = replace(leaf, name="listed", address=ip_address("10.9.9.8"))
     known = replace(base, exporters=(replace(leaf, name="renamed"), listed))
-    assert set(another(engine, known).exporters) == {"10.9.9.9", "listed"}
+    assert set(another(engine, known).exporters) == {"10.9.9.9", "listed", "renamed"}
