@@ -293,7 +293,7 @@ def ours(evaluator: Evaluator, rule: Rule, ticks: Sequence[int]) -> dict[int, di
     instances: dict[Labels, Instance] = {}
     found = {}
     for now in ticks:
-        instances, _ = advance_rule(instances, now, next(evaluator.samples([rule], now)), rule, annotator(rule))
+        instances, _ = advance_rule(instances, now, next(evaluator.samples([(rule, now)])), rule, annotator(rule))
         found[now] = {_labels(rule, one): _shown(one) for one in instances.values() if one.state is not State.NORMAL}
     return found
 

@@ -9,6 +9,7 @@ InfluxDB source does (``pkg/tsdb/influxdb/models/query.go``).
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice, tee
 from typing import TypeAlias
 
 from app.errors import StoreError
@@ -138,11 +139,13 @@ class Evaluator:
             since: rules that were due after it, when nobody evaluated them, are due now; None: none were.
         """
         before = now - 1 if since is None else since
-        return self._evaluate([rule for rule in self.rules if now // rule.interval > before // rule.interval], now)
+        due = [rule for rule in self.rules if now // rule.interval > before // rule.interval]
+        return self._advance(due, now, self.samples((rule, now) for rule in due))
 
-    def _evaluate(self, due: Sequence[Rule], now: int) -> list[tuple[Rule, Transition]]:
+    def _advance(self, due: Iterable[Rule], now: int, found: Iterator[list[Sample]]) -> list[tuple[Rule, Transition]]:
         told: list[tuple[Rule, Transition]] = []
-        for rule, samples in zip(due, self.samples(due, now), strict=True):
+        for rule in due:
+            samples = next(found)
             self.failing.pop(rule.id, None)
             self.failing.update((rule.id, sample.error) for sample in samples if sample.outcome is Outcome.ERROR)
             self._instances[rule.id], transitions = advance_rule(
@@ -152,10 +155,8 @@ class Evaluator:
         return told
 
     def run(self, start: int, end: int) -> Iterator[tuple[int, list[tuple[Rule, Transition]]]]:
-        """Evaluate at every tick from `start` to `end`, both in epoch seconds and included."""
-        step = math.gcd(*(rule.interval for rule in self.rules)) if self.rules else 1
-        for now in range(start + -start % step, end + 1, step):
-            yield now, self.tick(now)
+        """Evaluate at every tick from `start` to `end`, epoch seconds, both included; nothing is written meanwhile."""
+        yield from self._each(dict.fromkeys((rule.id for rule in self.rules), start), end)
 
     def catch_up(self, end: int) -> None:
         """Evaluate each rule at those ticks up to `end`, epoch seconds, that can matter to its present state.
@@ -172,12 +173,21 @@ class Evaluator:
         self._look_back(dict.fromkeys(unsettled, first), end)
 
     def _look_back(self, begins: Mapping[str, int], end: int) -> None:
+        for _ in self._each(begins, end):
+            pass
+
+    def _each(self, begins: Mapping[str, int], end: int) -> Iterator[tuple[int, list[tuple[Rule, Transition]]]]:
+        """Evaluate each of some rules at its ticks from a moment of its own on; several ticks share a request."""
         rules = [rule for rule in self.rules if rule.id in begins]
-        if not rules:
-            return
-        step, start = math.gcd(*(rule.interval for rule in rules)), min(begins.values())
-        for now in range(start + -start % step, end + 1, step):
-            self._evaluate([rule for rule in rules if now % rule.interval == 0 and now >= begins[rule.id]], now)
+        step, start = math.gcd(*(rule.interval for rule in rules)) or 1, min(begins.values(), default=end)
+        ticks = range(start + -start % step, end + 1, step)
+
+        def due(now: int) -> list[Rule]:
+            return [rule for rule in rules if now % rule.interval == 0 and now >= begins[rule.id]]
+
+        found = self.samples((rule, now) for now in ticks for rule in due(now))
+        for now in ticks:
+            yield now, self._advance(due(now), now, found)
 
     def alerts(self) -> list[Alert]:
         """Return every instance that is not Normal, in order of rules and labels."""
@@ -194,24 +204,26 @@ class Evaluator:
 
     # -- one evaluation ----------------------------------------------------------------------------
 
-    def samples(self, rules: Iterable[Rule], now: int) -> Iterator[list[Sample]]:
-        """Query and compare; for each rule one sample a series, or one that says what is missing or wrong."""
-        rules = tuple(rules)
-        answers = self._answers([measure for rule in rules for measure in rule.measures], now)
-        for rule in rules:
-            yield samples_of(rule, [next(answers) for _ in rule.measures], self._datasource)
+    def samples(self, due: Iterable[tuple[Rule, int]]) -> Iterator[list[Sample]]:
+        """Query and compare rules, each at its epoch second; a sample a series, or one that says what is missing.
 
-    def _answers(self, measures: Sequence[Measure], now: int) -> Iterator[Answer]:
-        """Ask some measures in one request: most of a small query's time is its way to the store and back."""
-        for first in range(0, len(measures), _ASKED_AT_ONCE):
-            some = measures[first : first + _ASKED_AT_ONCE]
-            asked = [measure.query.between(now - measure.since, now - measure.until) for measure in some]
-            try:
-                told: Sequence[list[Series] | StoreError] = self._store.answers(asked)
-            except StoreError as error:
-                told = [error] * len(some)
-            for measure, one in zip(some, told, strict=True):
-                yield one if isinstance(one, StoreError) else numbers_of(measure, one)
+        It asks as it is read, for some measures in one request: most of a small query's time is its way to the store
+        and back.
+        """
+        asked, waiting = tee(due)
+        measures = ((measure, now) for rule, now in asked for measure in rule.measures)
+        answers = chain.from_iterable(map(self._answers, iter(lambda: [*islice(measures, _ASKED_AT_ONCE)], [])))
+        for rule, _ in waiting:
+            yield samples_of(rule, [*islice(answers, len(rule.measures))], self._datasource)
+
+    def _answers(self, asked: Sequence[tuple[Measure, int]]) -> Iterator[Answer]:
+        queries = [measure.query.between(now - measure.since, now - measure.until) for measure, now in asked]
+        try:
+            told: Sequence[list[Series] | StoreError] = self._store.answers(queries)
+        except StoreError as error:
+            told = [error] * len(queries)
+        for (measure, _), one in zip(asked, told, strict=True):
+            yield one if isinstance(one, StoreError) else numbers_of(measure, one)
 
 
 def numbers_of(measure: Measure, answer: Iterable[Series]) -> Numbers:

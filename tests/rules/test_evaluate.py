@@ -122,7 +122,7 @@ def test_one_empty_query_makes_the_whole_rule_no_data(influxdb_v1: LocalInfluxDB
     """Grafana's way, and why all queries of a rule must read the same points."""
     store = _store(influxdb_v1, fresh_database, f"m,node=a x=1 {BASE}")
     rule = _rule(_measure("x", "x", "node"), _measure("y", "nothing", "node"))
-    ((sample,),) = Evaluator(store, [rule], datasource="flows").samples([rule], BASE)
+    ((sample,),) = Evaluator(store, [rule], datasource="flows").samples([(rule, BASE)])
     assert sample.outcome.value == "NoData"
     assert dict(sample.labels) == {"datasource_uid": "flows", "ref_id": "D"}
 
@@ -131,7 +131,7 @@ def test_both_ends_of_the_range_belong_to_it(influxdb_v1: LocalInfluxDB, fresh_d
     store = _store(influxdb_v1, fresh_database, f"m,node=a x=1 {BASE}")
     rule = _rule(_measure("x", "x", "node"))
     evaluator = Evaluator(store, [rule])
-    outcomes = {at: next(evaluator.samples([rule], BASE + at))[0].outcome.value for at in (-1, 0, 60, 61)}
+    outcomes = {at: next(evaluator.samples([(rule, BASE + at)]))[0].outcome.value for at in (-1, 0, 60, 61)}
     assert outcomes == {-1: "NoData", 0: "Alerting", 60: "Alerting", 61: "NoData"}
 
 
@@ -141,7 +141,7 @@ def test_two_columns_are_a_mistake_in_the_rule(influxdb_v1: LocalInfluxDB, fresh
     query = replace(measure.query, text=measure.query.influxql.replace('sum("x")', 'sum("x"), sum("y")'))
     rule = _rule(replace(measure, query=query))
     with pytest.raises(ValueError, match="one column"):
-        next(Evaluator(store, [rule]).samples([rule], BASE))
+        next(Evaluator(store, [rule]).samples([(rule, BASE)]))
 
 
 def test_rules_are_evaluated_at_their_own_interval(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
