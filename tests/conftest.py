@@ -4,8 +4,13 @@ A test takes `influxdb_v1` (Debian's 1.6, written to by /write) or `influxdb_v2`
 API) together with `fresh_database`, so that tests share a server without seeing each other's points.
 """
 
-import gc
 import os
+
+# Read when polars is imported. Frames of tests are small: a second thread saves nothing, and costs a tenth of the
+# processor time where there are many.
+os.environ["POLARS_MAX_THREADS"] = "1"
+
+import gc
 import re
 import shutil
 import signal
@@ -27,6 +32,9 @@ from simulate.truth.reckoning import Reckoning
 from store import schema
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB
+
+# What a test starts has as many threads as a user's.
+del os.environ["POLARS_MAX_THREADS"]
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
