@@ -78,6 +78,7 @@ class Answer:
         bytes, packets, flows: sums over all of it, what `most` cut off included.
         all_bytes: all traffic of the period that counts.
         suppressed_bytes: what matched and is another exporter's to count.
+        sampled_bytes: those of `bytes` that are estimated from samples.
         heard: exporters of which there is any record in the period.
         gaps: what the period lacks, a sentence each.
         rows: of the frame before `most` cut it.
@@ -90,6 +91,7 @@ class Answer:
     flows: int
     all_bytes: int
     suppressed_bytes: int
+    sampled_bytes: int
     heard: frozenset[str]
     gaps: tuple[str, ...]
     rows: int
@@ -256,6 +258,7 @@ def _answer(  # noqa: PLR0917 - see ask
         *(pl.col(name).filter(is_counted).sum() for name in _SUMS),
         is_counted.sum().alias("rows"),
         pl.col(schema.BYTES).filter(~is_counted).sum().alias("left"),
+        pl.col(schema.BYTES).filter(is_counted, pl.col(schema.RATE) > 1).sum().alias("sampled"),
     )
     further = [] if also is None else [counted.group_by(*also).agg(pl.sum(schema.BYTES))]
     asked = [found, sums, *further]
@@ -275,6 +278,7 @@ def _answer(  # noqa: PLR0917 - see ask
         flows=totals[schema.FLOWS],
         all_bytes=all_bytes,
         suppressed_bytes=totals["left"],
+        sampled_bytes=totals["sampled"],
         heard=heard,
         gaps=tuple(gaps),
         rows=shown.height if by else totals["rows"],

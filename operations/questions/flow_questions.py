@@ -104,8 +104,10 @@ def lacking(cluster: Cluster, answer: Answer) -> list[str]:
 
     Those that may fall silent, such as a canary, lack nothing.
     """
+    sampled = answer.sampled_bytes
+    skipped = [f"packets between samples: {sampled:,} bytes are an estimate"] if sampled else []
     silent = [one.name for one in cluster.exporters if one.counts and one.watched and one.name not in answer.heard]
-    return [*answer.gaps, *([f"exporters without a record: {', '.join(silent)}"] if silent else [])]
+    return [*answer.gaps, *skipped, *([f"exporters without a record: {', '.join(silent)}"] if silent else [])]
 
 
 def document(answer: Answer, gaps: Sequence[str], question: Filter) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from reporting.look import Look
 from reporting.words import counted
 from rules.rule import Severity
 from store import schema
-from store.influxql import Select, compare, count, is_in, newest, says, total
+from store.influxql import Select, compare, count, highest, is_in, newest, says, total
 from store.points import WINDOW
 from store.sums import binned
 
@@ -113,8 +113,11 @@ def alerts_nearby(look: Look, alert: StoredAlert, node: str, destination: str, j
 
 def unseen(look: Look) -> Section:
     """Return what nobody could see in this time."""
-    lost = Select(schema.EXPORTER_STATUS, look.period.retention).by(schema.EXPORTER).take(total(schema.SEQ_LOST))
-    losses = {row[schema.EXPORTER]: row[schema.SEQ_LOST.name] or 0 for row in look.rows(lost)}
+    said = Select(schema.EXPORTER_STATUS, look.period.retention).by(schema.EXPORTER)
+    rows = look.rows(said.take(total(schema.SEQ_LOST), highest(schema.SAMPLING)))
+    losses = {row[schema.EXPORTER]: row[schema.SEQ_LOST.name] or 0 for row in rows}
+    rates = sorted((row[schema.EXPORTER], int(row[schema.SAMPLING.name] or 1)) for row in rows)
+    sampled = [f"{name} 1 packet in {rate:,}" for name, rate in rates if rate > 1]
     silences = _silences(look)
     cells: list[Cells] = []
     for exporter in look.cluster.exporters:
@@ -133,6 +136,7 @@ def unseen(look: Look) -> Section:
         notes=(
             *((f"{left} left out: clusterflow report of this time has all.",) if left else ()),
             "Flow records do not show RDMA that bypasses the exporters, NVLink, or what was in a transfer.",
+            *((f"Estimates are the bytes that only these saw: {', '.join(sampled[:_MOST])}.",) if sampled else ()),
             "What an exporter that was silent would have reported is missing from every number above.",
         ),
     )  # fmt: skip

@@ -20,7 +20,7 @@ _TOLD_APART = (schema.EGRESS, schema.INFERENCE, schema.THREAT, schema.VIOLATION)
 _COLUMNS = (
     Column("way", ""), Column("peer", "With"), Column("address", "Address"), Column("group", "Group", Kind.GROUP),
     Column("protocol", "Protocol"), Column("port", "Port"), Column("bytes", "Bytes", Kind.BYTES, bar=True),
-    Column("exactly", "Exactly", Kind.COUNT), Column("first", "First", Kind.MOMENT),
+    Column("exactly", "In bytes", Kind.COUNT), Column("first", "First", Kind.MOMENT),
     Column("last", "Last", Kind.MOMENT), Column(schema.ENTERED.name, "Entered at"), Column("what", "What"),
 )  # fmt: skip
 

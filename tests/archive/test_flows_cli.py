@@ -29,7 +29,7 @@ archive: {folder: FOLDER}
 def run(tmp_path: Path) -> "Run":
     archive = an_archive(tmp_path / "archive")
     archive.take(rows(100, 200, 300))
-    archive.take(rows(4000, dst="198.51.100.9", dst_node="198.51.100.9", dst_port=4444))
+    archive.take(rows(4000, dst="198.51.100.9", dst_node="198.51.100.9", dst_port=4444, rate=1000))
     archive.take(rows(50, exporter="spine", counted=False))
     saved(archive)
     archive.close()
@@ -91,6 +91,7 @@ def test_a_table_names_the_zone_and_what_is_lacking(run: Run) -> None:
     assert "(Asia/Tokyo)" in found
     assert "from 2026-09-21 22:00:00 to 2026-09-22 04:00:00 (Asia/Tokyo)" in found
     assert "4,600 bytes, 100.00% of all traffic (4,600)" in found
+    assert "lacks: packets between samples: 4,000 bytes are an estimate\n" in found
     assert "lacks: exporters without a record: torn\n" in found
 
 

@@ -237,6 +237,13 @@ def test_a_page_takes_pauses_of_a_quiet_exporter_for_no_silence(place: Place) ->
     assert states == {"stopped": "silent for 29m", "dark": "never heard"}
 
 
+def test_a_page_says_whose_bytes_are_an_estimate(place: Place) -> None:
+    for name, rate in (("border", 1000), ("leaf", 1)):
+        place.put(schema.EXPORTER_STATUS, schema.RAW, [place.now - 400], {schema.EXPORTER: name}, sampling=rate)
+    notes = unseen(place.look(600)).notes
+    assert "Estimates are the bytes that only these saw: border 1 packet in 1,000." in notes
+
+
 def test_a_history_of_alerts_that_ended_is_missing(place: Place) -> None:
     """Deliver needs no destination to keep it; what fired later is in no report."""
     tags = {schema.STAGE: Stage.DELIVER.value, schema.REASON: schema.HEARTBEAT}
