@@ -44,7 +44,8 @@ class Evidence:
     def chart(self, marks: Sequence[tuple[int, str]], zone: ZoneInfo) -> Chart:
         """Return what is drawn of it; marks: epoch second and word."""
         limit = self.threshold.value
-        text = f"limit: {_ABOVE[self.threshold.comparison]} {self._written(limit)}"
+        # Where rows are written once something is too much, a rule takes any.
+        text = f"limit: {_ABOVE[self.threshold.comparison]} {self._written(limit)}" if limit else ""
         return Chart(self.points, limit, text, marks, self._written, zone)
 
     def _written(self, value: float) -> str:

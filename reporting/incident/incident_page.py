@@ -97,7 +97,12 @@ def _evidence(incident: Incident, words: Wording) -> Iterator[str]:
     yield f"<p>{escape(found.meaning)} Each value looks back {format_duration(found.seconds)}.</p>"
     yield f"<figure>{chart}</figure>"
     name = escape(found.threshold.name)
-    yield f'<p class="note">The limit follows from thresholds.{name}, as it is now.</p></section>'
+    note = (
+        f"The limit follows from thresholds.{name}, as it is now."
+        if found.threshold.value
+        else f"All of this was too much already, by thresholds.{name} or another that stands under Threshold, below."
+    )
+    yield f'<p class="note">{note}</p></section>'
 
 
 def _to_do(incident: Incident) -> Iterator[str]:

@@ -138,6 +138,11 @@ def test_the_page_of_the_theft_names_source_destination_port_and_bytes(night: Ni
     for said in (theft.src, theft.src_address, theft.dst, f"{night.sent:,}", str(PORT), "NVLink", "What to do"):
         assert said in text
     _is_self_contained(text)
+    # Of rows that the analysis writes once something is too much, a rule takes any: that is no limit.
+    verdict = replace(evidence, threshold=replace(evidence.threshold, value=0))
+    text = html(replace(found, evidence=verdict), night.cluster)
+    assert "too much already, by thresholds.exfil_volume or another" in text
+    assert "limit: above" not in text
     # `flows --around` asks for the same source, half an hour around it; the demo's test knows what it finds.
     asked = completed(night.cluster, Filter(0, 0), start=None, stop=None, around=night.alert.id[:8])
     assert asked == Filter(night.alert.began - 1800, asked.stop, node=(theft.src,))
