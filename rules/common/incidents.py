@@ -23,7 +23,7 @@ _FIELDS: dict[str, Field] = {
 PROTOCOL = f"{{{{ $labels.{schema.PROTO} }}}} ({{{{ $labels.{schema.SERVICE} }}}})"
 
 _OTHERS = texts.number("others", '{{ if gt .Value 0.0 }} and {{ printf "%.0f" .Value }} others{{ end }}', "")
-LARGEST = f"Largest: {{{{ $labels.{schema.LARGEST} }}}}{_OTHERS}."
+LARGEST = f"Largest when it began: {{{{ $labels.{schema.LARGEST} }}}}{_OTHERS}."
 
 
 def measures(incident: Measurement, *conditions: Condition, **more: Field) -> tuple[Measure, ...]:
@@ -33,12 +33,18 @@ def measures(incident: Measurement, *conditions: Condition, **more: Field) -> tu
 
 
 def source(cluster: Cluster, groups: Iterable[Group]) -> str:
-    """Return who sent with the group's name, or how many did."""
+    """Return who sent most with the group's name and whether others did, too, or how many did."""
     group = texts.group_title(cluster, schema.SRC_GROUP, (one.id for one in groups))
-    return f"{texts.one_or(schema.SRC, 'sources', 'sources')} ({group})"
+    return f"{_most(schema.SRC, 'sources')} ({group})"
 
 
 def destination(cluster: Cluster, groups: Iterable[str]) -> str:
-    """Return who got it with place and the group's name, or how many did."""
+    """Return who got most with place and the group's name and whether others did, too, or how many did."""
     group = texts.group_title(cluster, schema.DST_GROUP, groups)
-    return f"{texts.one_or(schema.DST, 'destinations', 'destinations')} ({texts.PLACE}{group})"
+    return f"{_most(schema.DST, 'destinations')} ({texts.PLACE}{group})"
+
+
+def _most(tag: str, ends: str) -> str:
+    """Return the end that has most of the bytes, and whether others have some, or how many ends there are."""
+    more = texts.number(ends, "{{ if gt .Value 1.0 }} and others{{ end }}", "")
+    return f'{texts.one_or(tag, ends, ends)}{{{{ if ne $labels.{tag} "{schema.OTHER}" }}}}{more}{{{{ end }}}}'

@@ -30,7 +30,7 @@ def _notify(*arguments: str, **environment: str) -> Result:
     [
         (
             "mail",
-            "Subject: CRITICAL: Exfiltration: more leaves the cluster than may: model-store-1 -> 203.0.113.9, 61.4GB",
+            "Subject: CRITICAL: Exfiltration: more leaves the cluster than may: model-store-1 and others -> 203.0.113",
         ),
         ("slack", "▌ CRITICAL: Exfiltration: more leaves"),
         ("pagerduty", "action       trigger\nsummary      CRITICAL: Exfiltration"),
@@ -46,7 +46,7 @@ def test_a_preview_names_machines_of_this_cluster_alone(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text("cluster: x\ngroups: {chat: {role: inference}}\n")
     result = CliRunner().invoke(main, ["notify", "--config", str(path), "--preview", "mail"])
-    assert "Largest: chat-1 -> 203.0.113.9 48 GB" in result.output
+    assert "Largest when it began: chat-1 -> 203.0.113.9 48 GB" in result.output
 
 
 def test_a_preview_of_a_webhook_is_json() -> None:

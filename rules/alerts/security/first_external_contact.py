@@ -1,5 +1,7 @@
 """The first contact ever of model storage or a training node with an outside address."""
 
+from analysis.detectors.egress.contacts import ContactPolicy
+from app.units import format_duration
 from cluster.model import Cluster, FirstContact, Role
 from dashboards.registry import panel_ref
 from rules.common import conversations, texts
@@ -25,7 +27,7 @@ def build(cluster: Cluster) -> RuleSet:
     destination = conversations.destination(cluster, seen, texts.PLACE + texts.LISTED)
     summary = (
         f"{source} talked to {destination} for the first time ever: {texts.bytes_of('bytes')} "
-        f"over {conversations.PROTOCOL}."
+        f"over {conversations.PROTOCOL} in the first {format_duration(ContactPolicy().episode)}."
     )
     what_to_do = (
         "Ask the owner of the source whether the destination is expected. If it is, let it be: it will not be new "
