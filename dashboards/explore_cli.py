@@ -22,7 +22,8 @@ from store.influxql import Condition, Select, finest, is_in, total, window_secon
 from store.schema_version import opened
 
 _FLOWS = (schema.BYTES, schema.PACKETS, schema.FLOWS)
-_SENT = (schema.TX_BYTES, schema.TX_PACKETS, schema.FLOWS)
+# Records are kept of what a node sent and received together.
+_SENT = (schema.TX_BYTES, schema.TX_PACKETS)
 _BOTH = (schema.IN_BYTES, schema.OUT_BYTES)
 _GROUP_BY = {
     "node": schema.NODE,
@@ -111,7 +112,7 @@ def _row(by: str, name: str, values: list[int], seconds: int) -> Row:
         entered, left = values
         sums = {"bytes": entered + left, "in": entered, "out": left}
     else:
-        sums = dict(zip(("bytes", "packets", "flows"), values, strict=True))
+        sums = dict(zip(("bytes", "packets", "flows"), values, strict=False))
     return {by: name, **sums, "bits_per_second": sums["bytes"] * 8 / seconds}
 
 
@@ -187,8 +188,8 @@ def explore(
         return
     table = Table(box=None, pad_edge=False)
     table.add_column(by)
-    sums = ("bytes", "in", "out") if by == "interface" else ("bytes", "packets", "flows")
-    for title in (sums[0], "mean rate", *sums[1:]):
+    sums = [one for one in ("bytes", "in", "out", "packets", "flows") if rows and one in rows[0]]
+    for title in ("bytes", "mean rate", *sums[1:]):
         table.add_column({"flows": "flow records"}.get(title, title), justify="right")
     for row in rows:
         rate = f"{float(row['bits_per_second']) / 1e6:,.3f} Mbit/s"

@@ -104,6 +104,9 @@ def test_every_choice_leaves_what_it_says(run: Run) -> None:
     for words, expected in asked:
         assert run.sums(*words.split()) == expected, words
     assert run.rows("--by", "interface")["leaf e1"]["in"] == 5
+    # What a node sent has no number of records: kept is that of both directions.
+    assert run.rows("--src", "a-1")["a-1"].keys() == {"node", "bytes", "packets", "bits_per_second"}
+    assert run.rows("--by", "source")["a"]["flows"] == 1
     assert "leaf e1" in run("--by", "interface").stdout
 
 
