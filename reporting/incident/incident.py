@@ -14,7 +14,7 @@ from operations.sightings import Sighting
 from reporting.content import Column, Fact, Kind, Section, Table, Tone, Word
 from reporting.incident.evidence import Evidence, evidence_of
 from reporting.incident.nearby import alerts_nearby, jobs_nearby, unseen
-from reporting.incident.talks import contacts, talks, totals
+from reporting.incident.talks import contacts, outward, talks, totals
 from reporting.look import Look
 from reporting.outside import known_of
 from rules import runbook
@@ -91,6 +91,7 @@ def incident_of(cluster: Cluster, store: Store, alert: StoredAlert, now: int | N
     known = known_of(look, [subject.source_address, subject.destination_address])
     sections = [
         *talks(look, subject.node, subject.destination),
+        *([outward(look)] if schema.LARGEST in alert.labels else []),
         *totals(look, subject.node),
         *contacts(look, subject.node, subject.destination),
         *_ends(subject, known),

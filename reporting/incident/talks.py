@@ -1,20 +1,21 @@
 """Conversations of the source around an alert, as far as the store tells them apart."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
+from cluster.model import EXTERNAL
 from reporting.content import Cells, Column, Kind, Section, Table, Tone, Word
 from reporting.look import FIRST, LAST, Look, Row
 from reporting.words import counted
 from store import schema
-from store.influxql import Select, compare, earliest, is_in, lowest, merged, newest, total
+from store.influxql import Condition, Select, compare, earliest, is_in, lowest, merged, newest, total
 from store.schema import Measurement
 
 _MOST = 40
 _HOUR = 3600
 _TAGS = schema.CONVERSATION
-# Of a conversation that stands in several, the first one's bytes count.
+# Of a conversation that stands in several, the first one's bytes count, and the last one says what it is.
 _TOLD_APART = (schema.EGRESS, schema.INFERENCE, schema.THREAT, schema.VIOLATION)
 
 _COLUMNS = (
@@ -60,19 +61,40 @@ def talks(look: Look, node: str, destination: str) -> Iterator[Section]:
     )
 
 
-def _rows(look: Look, node: str) -> Iterator[Row]:
-    known: set[tuple[str, ...]] = set()
+def _rows(look: Look, node: str) -> Iterable[Row]:
+    known: dict[tuple[str, ...], Row] = {}
     for measurement in _TOLD_APART:
         for end in (schema.SRC, schema.DST):
-            for row in _seen(look, measurement, end, node):
-                key = tuple(row[tag] for tag in _TAGS)
-                if key not in known:
-                    known.add(key)
-                    yield row | {"measurement": measurement.name}
+            for row in _seen(look, measurement, is_in(end, [node])):
+                known.setdefault(tuple(row[tag] for tag in _TAGS), row)["measurement"] = measurement.name
+    return known.values()
 
 
-def _seen(look: Look, measurement: Measurement, end: str, node: str) -> list[Row]:
-    source = Select(measurement, look.period.retention).where(is_in(end, [node]))
+def outward(look: Look) -> Section:
+    """Return whatever left the cluster: an alert about what many sent together has the name of the largest, or none."""
+    rows = [row for row in _seen(look, schema.EGRESS) if row[schema.SRC_GROUP] != EXTERNAL]
+    cells: tuple[Cells, ...] = tuple(
+        (
+            Word(row[schema.SRC], url=_link(look, row[schema.SRC], row[schema.DST])), row[schema.SRC_GROUP],
+            row[schema.DST], row[schema.DST_GROUP], _protocol(row), _port(row), row[schema.BYTES.name],
+            row[schema.BYTES.name], row[FIRST], row[LAST], row.get(schema.ENTERED.name) or "",
+        )
+        for row in rows[:_MOST]
+    )  # fmt: skip
+    columns = (
+        Column("source", "From"), Column("source_group", "Group", Kind.GROUP), Column("destination", "To"),
+        Column("destination_group", "Group", Kind.GROUP), *_COLUMNS[4:-1],
+    )  # fmt: skip
+    left = (f"{counted(len(rows) - _MOST, 'smaller one')} left out.",) if len(rows) > _MOST else ()
+    return Section(
+        "outward", "All that left the cluster",
+        f"{counted(len(rows), 'conversation')} of all machines with the outside in the same time, the largest first.",
+        blocks=(Table("outward", "With the outside", columns, cells, "Nothing left it in this time."),), notes=left,
+    )  # fmt: skip
+
+
+def _seen(look: Look, measurement: Measurement, *where: Condition) -> list[Row]:
+    source = Select(measurement, look.period.retention).where(*where)
     # A conversation that breaks several rules stands there once for each: one of them is enough.
     kinds = (schema.KIND,) if schema.KIND in measurement.tags else ()
     found = look.seen(source, (schema.BYTES, schema.FLOWS), (*_TAGS, *kinds))
@@ -91,25 +113,32 @@ def _cells(look: Look, row: Row, node: str, destination: str) -> Cells:
     sends = row[schema.SRC] == node
     peer, group = (schema.DST, schema.DST_GROUP) if sends else (schema.SRC, schema.SRC_GROUP)
     address = row.get((schema.DST_ADDRESS if sends else schema.SRC_ADDRESS).name) or ""
-    low, high = row.get(schema.PORT.name), row.get(schema.PORT_MAX.name)
-    port = "" if low is None else f"{low}" if low == high else f"{low} to {high}"
     is_it = bool(destination) and row[peer] == destination
     what = "this alert" if is_it else {schema.VIOLATION.name: "not allowed"}.get(row["measurement"], "")
-    other = Word(row[peer], url=_link(look, node, address or row[peer], sends=sends))
+    there = address or row[peer]
+    other = Word(row[peer], url=_link(look, node, there) if sends else _link(look, there, node))
     tone = Tone.ACT if is_it else Tone.LOOK if what else Tone.QUIET
     return (
         "→" if sends else "←", other, "" if address == row[peer] else address, row[group],
-        f"{row[schema.PROTO].upper()}/{row[schema.SERVICE]}", port, row[schema.BYTES.name], row[schema.BYTES.name],
+        _protocol(row), _port(row), row[schema.BYTES.name], row[schema.BYTES.name],
         row[FIRST], row[LAST], row.get(schema.ENTERED.name) or "", Word(what, tone) if what else "",
     )  # fmt: skip
 
 
-def _link(look: Look, node: str, peer: str, *, sends: bool) -> str:
+def _protocol(row: Row) -> str:
+    return f"{row[schema.PROTO].upper()}/{row[schema.SERVICE]}"
+
+
+def _port(row: Row) -> str:
+    low, high = row.get(schema.PORT.name), row.get(schema.PORT_MAX.name)
+    return "" if low is None else f"{low}" if low == high else f"{low} to {high}"
+
+
+def _link(look: Look, src: str, dst: str) -> str:
     """Return the address of the question about a conversation in the flow archive; empty without any."""
     pages = look.cluster.delivery.flow_pages()
-    if not pages or peer == schema.OTHER:
+    if not pages or schema.OTHER in (src, dst):
         return ""
-    src, dst = (node, peer) if sends else (peer, node)
     return f"{pages}?{urlencode({'src': src, 'dst': dst, 'from': look.period.start, 'to': look.period.stop})}"
 
 

@@ -143,6 +143,12 @@ def test_the_page_of_the_theft_names_source_destination_port_and_bytes(night: Ni
     text = html(replace(found, evidence=verdict), night.cluster)
     assert "too much already, by thresholds.exfil_volume or another" in text
     assert "limit: above" not in text
+    # Of what many sent together, the page has all, whoever gave the alert its name.
+    labels = {**night.alert.labels, schema.SRC: schema.OTHER, schema.LARGEST: "two and others"}
+    together = incident_of(night.cluster, night.store, replace(night.alert, labels=labels), night.now)
+    assert not [section for section in together.sections if section.id == "talks"]
+    (left,) = [row for row in _table(together, "outward") if row["destination"] == theft.dst]
+    assert (left["source"].text, left["exactly"], left["port"]) == (theft.src, night.sent, str(PORT))
     # `flows --around` asks for the same source, half an hour around it; the demo's test knows what it finds.
     asked = completed(night.cluster, Filter(0, 0), start=None, stop=None, around=night.alert.id[:8])
     assert asked == Filter(night.alert.began - 1800, asked.stop, node=(theft.src,))
