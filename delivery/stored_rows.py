@@ -218,6 +218,8 @@ class Reader:
         # What is looked through again when more is written than is now is told of once, too.
         written = stop if cursor.written is None else cursor.written
         oldest = min(horizon, max(written, stop - _BACKLOG_SECONDS) - self._overlap)
+        # That look begins with a whole bin.
+        oldest -= oldest % (self.reading.every or self._cluster.bridge.window)
         seen = {one: moment for one, moment in cursor.seen.items() if moment >= oldest}
         events: list[Document] = []
         for row in sorted(self._rows(start, stop), key=lambda row: (row.time, row.id)):

@@ -326,6 +326,19 @@ def test_what_is_stored_late_is_found(scene: Scene) -> None:
     assert len({one["id"] for one in told}) == 3
 
 
+def test_what_goes_on_is_told_of_once(scene: Scene) -> None:
+    """Minutes leave what is looked through again, while exporters are heard until shortly before a minute's end."""
+    began = int(time.time()) // 60 * 60 - 3600
+    tags, size = TALK | {schema.KIND: "not_allowed", schema.SHARD: "0"}, {schema.BYTES.name: 1, schema.FLOWS.name: 1}
+    scene.tick(began)
+    for minute in range(began, began + 1200, 60):
+        scene.write(schema.VIOLATION, minute, tags, **size)
+        scene.write(schema.EXPORTER_STATUS, minute + 50, {schema.EXPORTER: "leaf-1"}, **{schema.EXPORTER_BYTES.name: 1})
+        if (minute - began) % 120:
+            told = scene.tick(minute + 125)
+    assert len({one["id"] for one in told}) == len(told) == 20
+
+
 def test_what_is_worked_off_after_an_outage_is_told_of_once(scene: Scene) -> None:
     """A bridge writes windows of hours ago then, and an analysis judges them later still."""
     now = int(time.time()) // 300 * 300
