@@ -6,7 +6,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from app.words import amount, lasting
-from cluster.model import Cluster
+from cluster.model import UNLISTED, Cluster
 from dashboards.palette import group_titles
 from reporting.content import Kind, Value, Word
 
@@ -29,7 +29,7 @@ class Wording:
     @classmethod
     def of(cls, cluster: Cluster) -> "Wording":
         """Return the wording of a cluster's reports."""
-        return cls(cluster.site.time_zone, group_titles(cluster))
+        return cls(cluster.site.time_zone, {**group_titles(cluster), UNLISTED: cluster.title(UNLISTED)})
 
     def shown(self, value: Value, kind: Kind) -> str:
         """Return a value with its unit; nothing where it is not known."""

@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from analysis.audit import Period
+from cluster.load import parse_cluster
 from reporting.content import Bars, Kind, Mark, Marks, Stack, Word
 from reporting.page import figure_json
 from reporting.spans import Bins, asked_seconds, bins_of, days_of
@@ -128,6 +129,11 @@ def test_days_of_half_hour_zones_are_whole(place: str, first: str, last: str) ->
 )
 def test_values_for_people(value: float | str | Word | None, kind: Kind, text: str) -> None:
     assert Wording(AMSTERDAM, {}).shown(value, kind) == text
+
+
+def test_groups_have_their_titles_and_so_has_whoever_is_in_none() -> None:
+    words = Wording.of(parse_cluster("cluster: lab\ngroups: {gpus: {title: GPU Farm, role: training}}\n"))
+    assert [words.title(group) for group in ("gpus", "unlisted")] == ["GPU Farm", "Unlisted Addresses"]
 
 
 def test_a_very_long_name_is_cut() -> None:
