@@ -269,6 +269,74 @@ def test_a_job_keeps_its_start_and_nodes_when_its_pods_are_gone(
     assert told(register) == [("ml.a", ("gpu-02", "gpu-03"), 60, 900, "completed")]
 
 
+def leaving(one: dict[str, Any]) -> dict[str, Any]:
+    return one | {"metadata": one["metadata"] | {"deletionTimestamp": at(900)}}
+
+
+@pytest.mark.parametrize(
+    ("second", "joins"),
+    [
+        ([pod("a", "gpu-01", 60), pod("a", "gpu-03", 900)], 900),
+        ([pod("a", "gpu-01", 60), pod("a", "gpu-02", 61), pod("a", "gpu-03", 600)], 870),
+    ],
+    ids=["moved", "scaled up, its image pulled for long"],
+)
+def test_with_a_node_that_joins_another_run_begins(
+    api: Api, settings: KubernetesJobs, register: Register, second: list[dict[str, Any]], joins: int
+) -> None:
+    """In the run before it would be a node that sent nothing for as long as the job ran."""
+    api.lists[JOBS], api.lists[PODS] = [job("a")], [pod("a", "gpu-01", 60), pod("a", "gpu-02", 61)]
+    refresh(settings, register, T0 + 870)
+    api.lists[PODS] = second
+    nodes = tuple(one["spec"]["nodeName"] for one in second)
+    runs = [("ml.a", ("gpu-01", "gpu-02"), 60, joins, "unknown"), ("ml.a", nodes, joins, None, "unknown")]
+    for now in (T0 + 930, T0 + 960):
+        refresh(settings, register, now)
+        assert told(register) == runs
+    api.lists[JOBS] = [job("a", condition="Complete", done=1800)]
+    refresh(settings, register)
+    assert told(register) == [runs[0], (*runs[1][:3], 1800, "completed")]
+
+
+def test_a_pod_that_is_being_deleted_works_no_more(api: Api, settings: KubernetesJobs, register: Register) -> None:
+    """That of a lost node stays so until somebody removes the node; the job goes on without it."""
+    api.lists[JOBS], api.lists[PODS] = [job("a")], [pod("a", "gpu-01", 60), leaving(pod("a", "gpu-02", 61))]
+    refresh(settings, register)
+    assert told(register) == [("ml.a", ("gpu-01",), 60, None, "unknown")]
+
+
+@pytest.mark.parametrize("condition", ["Complete", "Failed"])
+def test_a_job_that_is_over_keeps_nodes_whose_pods_are_cleaned_up(
+    api: Api, settings: KubernetesJobs, register: Register, condition: str
+) -> None:
+    api.lists[JOBS], api.lists[PODS] = [job("a")], [pod("a", "gpu-01", 60), pod("a", "gpu-02", 61)]
+    refresh(settings, register)
+    api.lists[JOBS], api.lists[PODS] = [job("a", condition=condition, done=900)], [pod("a", "gpu-01", 60, "Succeeded")]
+    refresh(settings, register)
+    assert [one.nodes for one in known(register)] == [("gpu-01", "gpu-02")]
+
+
+@pytest.mark.parametrize("fetched", [200, 3000])
+def test_nodes_that_fetched_the_data_do_not_train(
+    api: Api, settings: KubernetesJobs, register: Register, fetched: int
+) -> None:
+    """A TrainJob's JobSet begins the trainer when its initializers are complete."""
+    owner: dict[str, Any] = {"ownerReferences": [{"kind": "JobSet", "name": "a", "uid": "uid-set"}]}
+    fetch, train = job("a-fetch", condition="Complete", done=fetched, **owner), job("a-node", **owner)
+    api.lists[JOBS], api.lists[PODS] = [job("a-fetch", **owner)], [pod("a-fetch", "gpu-01", 60)]
+    refresh(settings, register, T0 + fetched)
+    api.lists[JOBS] = [fetch, train]
+    api.lists[PODS] = [
+        pod("a-fetch", "gpu-01", 60, "Succeeded"),
+        pod("a-node", "gpu-02", fetched + 5),
+        pod("a-node", "gpu-03", fetched + 6),
+    ]
+    for _ in range(2):
+        refresh(settings, register, T0 + fetched + 30)
+        begun = 60 if fetched == 200 else fetched + 5
+        assert told(register)[-1] == ("ml.a", ("gpu-02", "gpu-03"), begun, None, "unknown")
+
+
 def test_a_job_that_is_suspended_ends_and_is_another_run_when_it_goes_on(
     api: Api, settings: KubernetesJobs, register: Register
 ) -> None:

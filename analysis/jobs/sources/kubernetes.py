@@ -9,7 +9,7 @@ The service account must be allowed to list ``jobs.batch``, ``pytorchjobs.kubefl
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from analysis.jobs.job_source import Around, AskError, Listing, Source
@@ -26,6 +26,8 @@ _POD_LABELS = {Workload.JOB: "job-name", Workload.PYTORCHJOB: "training.kubeflow
 _JOB_SET = "JobSet"
 _AGAIN = "@"
 """Between the uid of a job and the start of a run that is not its first: what is in the register."""
+_GATHERING = timedelta(minutes=5)
+"""In which the pods of a job start; with a node that comes later, as a pod moves or is added, another run begins."""
 _ENDS = {
     Workload.JOB: {"Complete": Outcome.COMPLETED, "Failed": Outcome.FAILED, "Suspended": Outcome.CANCELLED},
     Workload.PYTORCHJOB: {"Succeeded": Outcome.COMPLETED, "Failed": Outcome.FAILED, "Suspended": Outcome.CANCELLED},
@@ -57,7 +59,7 @@ class Part:
     @property
     def nodes(self) -> tuple[str, ...]:
         """Return the nodes of its pods."""
-        alive = [pod for pod in self.pods if _status(pod).get("phase") != "Failed"]
+        alive = [pod for pod in self.pods if _status(pod).get("phase") != "Failed" and not _is_leaving(pod)]
         names = {_text(pod.get("spec") or {}, "nodeName") for pod in alive or self.pods if _has_begun(pod)}
         return tuple(sorted(names - {""}))
 
@@ -97,6 +99,10 @@ def jobs_of(
         if run is not None and run.job.outcome is Outcome.CANCELLED:
             job = _resumed(several, run.job)
             key, job = (key, run.job) if job is None else (f"{uid}{_AGAIN}{start_of(job):.0f}", job)
+        elif run is not None and job is not None and (joined := _joined(several, run, job)) is not None:
+            # It was not there before: it would be taken for a node that sent nothing since the job began.
+            found[key] = replace(run.job, end=run.job.end or joined)
+            key, job = f"{uid}{_AGAIN}{joined.timestamp():.0f}", replace(job, start=joined)
         if job is not None:
             found[key] = job
     return found
@@ -110,6 +116,18 @@ def _resumed(parts: Sequence[Part], before: Job) -> Job | None:
         return started is not None and before.end is not None and started >= before.end
 
     return _whole([replace(part, pods=tuple(filter(is_fresh, part.pods))) for part in parts], None)
+
+
+def _joined(parts: Sequence[Part], before: Known, now: Job) -> datetime | None:
+    """Return when a node first joined a job that was at work; None if none did, or the job is over."""
+    nodes = set(now.nodes).difference(before.job.nodes)
+    if now.end is not None or not nodes:
+        return None
+    pods = (pod for part in parts for pod in part.pods if _text(pod.get("spec") or {}, "nodeName") in nodes)
+    begun = min((moment for pod in pods if (moment := _start(pod)) is not None), default=now.start)
+    # A pod may pull its image for long after its start: until it was seen running, the others went on without it.
+    joined = max(begun, datetime.fromtimestamp(int(before.seen), UTC))
+    return joined if begun - now.start > _GATHERING else None
 
 
 def _under_its_name(parts: Sequence[Part], running: Mapping[str, Known]) -> Known | None:
@@ -142,6 +160,11 @@ def _start(pod: Object) -> datetime | None:
     return _moment(_status(pod).get("startTime"))
 
 
+def _is_leaving(pod: Object) -> bool:
+    """Whether it is being deleted: of a node that is lost, it stays so, and shows as running."""
+    return "deletionTimestamp" in _meta(pod)
+
+
 def _has_begun(pod: Object) -> bool:
     return _status(pod).get("phase") in {"Running", "Succeeded", "Failed"}
 
@@ -149,12 +172,18 @@ def _has_begun(pod: Object) -> bool:
 def _whole(parts: Sequence[Part], known: Known | None) -> Job | None:
     """Return the job that parts make; None where it has not begun, or it is unknown where it ran."""
     first = parts[0]
-    nodes = tuple(dict.fromkeys(node for part in parts for node in part.nodes)) or (known.job.nodes if known else ())
-    start = min((part.start for part in parts if part.start is not None), default=None)
-    if known is not None:
-        start = known.job.start
+    starts = [part.start for part in parts if part.start is not None]
+    start = min(starts, default=None)
+    # A stage that was over before the next one began: the nodes that fetched a data set do not train.
+    stage = [part for part in parts if part.end is None or part.end > max(starts, default=part.end)] or parts
+    nodes = tuple(dict.fromkeys(node for part in stage for node in part.nodes))
     is_over = all(part.end is not None for part in parts) or any(part.outcome is Outcome.FAILED for part in parts)
     end = max((part.end for part in parts if part.end is not None), default=None) if is_over else None
+    if known is not None:
+        start = known.job.start
+        # Of a job that is over pods are cleaned up, often not all of them.
+        if not nodes or (is_over and set(nodes) <= set(known.job.nodes)):
+            nodes = known.job.nodes
     outcomes = {part.outcome for part in parts}
     outcome = next((one for one in (Outcome.FAILED, Outcome.CANCELLED) if one in outcomes), first.outcome)
     if not nodes or start is None or (end is not None and end <= start):
