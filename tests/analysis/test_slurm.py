@@ -348,6 +348,25 @@ def test_a_requeued_job_is_two_runs(slurm: Slurm, register: Register) -> None:
     assert known(register) == [("7", 0, 50, "cancelled"), ("7", 110, None, "unknown")]
 
 
+def test_a_resized_job_is_two_runs(slurm: Slurm, register: Register) -> None:
+    """Each with its nodes: those that it gave back are not waited for, nor did it never have them."""
+    one = source(register)
+    queued = squeue_2405(7, ["RUNNING"], T0, T0 + 86_400, nodes="gpu-[01-04]", resize_time=some_number(0))
+    slurm.prints("squeue", queued)
+    one.refresh(T0 + 30)
+    slurm.prints("squeue", queued | {"nodes": "gpu-[01-02]", "resize_time": some_number(T0 + 400)})
+    before = sacct_2405(7, ["PENDING", "RESIZING"], T0, T0 + 400, nodes="gpu-[01-04]")
+    slurm.prints("sacct", before, sacct_2405(7, ["RUNNING"], T0 + 400, 0))
+    for now in (T0 + 420, T0 + 660, T0 + 690):
+        one.refresh(now)
+    assert known(register) == [("7", 0, 400, "unknown"), ("7", 400, None, "unknown")]
+    slurm.prints("squeue")
+    slurm.prints("sacct", before, sacct_2405(7, ["COMPLETED"], T0 + 400, T0 + 700))
+    one.refresh(T0 + 720)
+    assert known(register) == [("7", 0, 400, "unknown"), ("7", 400, 700, "completed")]
+    assert {len(told.job.nodes) for told in register.jobs("slurm").values()} == {2, 4}
+
+
 def test_a_job_that_nobody_lists_ends_when_it_was_last_seen(slurm: Slurm, register: Register) -> None:
     """The accounting is asked, but does not know of it."""
     one = source(register)

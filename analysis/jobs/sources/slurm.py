@@ -8,8 +8,8 @@ The shapes, by Slurm's own writers of JSON (src/plugins/openapi and data_parser 
 - nodes are one hostlist: ``gpu-[01-16,20]``;
 - 21.08's sacct writes the time at which a job became eligible as its start: the length of the run tells better.
 
-A requeued job has the same id again; its runs are told apart by their starts. Array tasks are ``123_4`` as in
-Slurm, components of heterogeneous jobs ``123:0``.
+A requeued or resized job has the same id again; its runs are told apart by their starts. Array tasks are ``123_4``
+as in Slurm, components of heterogeneous jobs ``123:0``.
 """
 
 import json
@@ -66,6 +66,8 @@ _OUTCOMES = {
     "REQUEUED": Outcome.CANCELLED,
     "REQUEUE_HOLD": Outcome.CANCELLED,
     "SPECIAL_EXIT": Outcome.FAILED,
+    # Goes on as another run, with the nodes that it has from then on.
+    "RESIZING": Outcome.UNKNOWN,
 }
 _BY_TIME = frozenset({"TIMEOUT", "DEADLINE"})
 _RUNNING = frozenset({"RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "RESIZING", "STAGE_OUT"})
@@ -129,7 +131,9 @@ def _record(entry: Mapping[str, Any], settings: SlurmJobs, now: float, *, starts
     if from_queue and "PENDING" in states:  # it has an expected start, and perhaps the end of its last run
         return None
     if from_queue:
-        start, end = _time(entry.get("start_time")), _time(entry.get("end_time"))
+        # The accounts begin a job that was resized once more.
+        begins = _time(entry.get("start_time")), _time(entry.get("resize_time"))
+        start, end = max((moment for moment in begins if moment), default=None), _time(entry.get("end_time"))
     else:
         start, end = _time(_within(entry, "time", "start")), _time(_within(entry, "time", "end"))
         if starts_are_wrong:
