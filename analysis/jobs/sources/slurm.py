@@ -12,6 +12,7 @@ A requeued or resized job has the same id again; its runs are told apart by thei
 as in Slurm, components of heterogeneous jobs ``123:0``.
 """
 
+import hashlib
 import json
 import re
 import subprocess
@@ -195,7 +196,13 @@ def _class(entry: Mapping[str, Any], wanted: ClassFrom, job_id: str) -> str:
     value = entry.get(wanted.value)
     if isinstance(value, dict):  # sacct: comment has three, wckey has flags
         value = value.get("job") if wanted is ClassFrom.COMMENT else value.get("wckey")
-    return as_word(_text(value)) or as_word(_text(entry.get("name"))) or job_id
+    texts = [text for text in (_text(value), _text(entry.get("name"))) if text]
+    return next(filter(None, map(as_word, texts)), "") or (_sign_of(texts[0]) if texts else job_id)
+
+
+def _sign_of(text: str) -> str:
+    """Return a word that stands for a text in which none is left, such as a name in Chinese: always the same."""
+    return f"name-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def as_word(text: str) -> str:
