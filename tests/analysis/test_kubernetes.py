@@ -241,6 +241,20 @@ def test_classes(api: Api, settings: KubernetesJobs, register: Register, meta: d
     assert known(register)[0].job_class == expected
 
 
+def test_long_names_that_differ_at_their_end_are_two_jobs(
+    api: Api, settings: KubernetesJobs, register: Register
+) -> None:
+    """Under one id the second would end the first."""
+    long = "llama-70b-pretrain-on-the-web-of-2026-in-eight-stages-number"
+    api.lists[JOBS] = [job(f"{long}-{end}") for end in "ab"]
+    api.lists[PODS] = [pod(f"{long}-{end}", "gpu-01", 60) for end in "ab"]
+    refresh(settings, register)
+    first, second = (one.id for one in known(register))
+    assert first != second
+    assert len(first) == 63
+    assert first.startswith(f"ml.{long[:40]}")
+
+
 def test_the_jobs_of_a_job_set_are_one(api: Api, settings: KubernetesJobs, register: Register) -> None:
     """JobSet makes a Job for each of its replicas, here on two racks."""
     owner = {"ownerReferences": [{"kind": "JobSet", "name": "llama", "uid": "uid-set"}]}

@@ -15,7 +15,7 @@ from typing import Any
 from analysis.jobs.job_source import Around, AskError, Listing, Source
 from analysis.jobs.job_windows import start_of
 from analysis.jobs.register import Known
-from analysis.jobs.sources.slurm import as_word
+from analysis.jobs.sources.slurm import LONGEST, as_word, checksum
 from app.errors import UserError
 from cluster.model import Job, KubernetesJobs, Outcome, Workload
 
@@ -147,13 +147,18 @@ def _part(workload: Workload, one: Object, pods: Sequence[Object], class_label: 
     end, outcome = _end(workload, one)
     return Part(
         key=_text(meta if owner is None else owner, "uid"),
-        name=as_word(f"{_text(meta, 'namespace')}.{name}"),
+        name=_id(f"{_text(meta, 'namespace')}.{name}"),
         job_class=_class(one, class_label, name),
         created=_moment(meta.get("creationTimestamp")),
         pods=tuple(pods),
         end=end,
         outcome=outcome,
     )
+
+
+def _id(name: str) -> str:
+    """Return a job's id; what tells a long one from others is often its end, and an id runs once at a time."""
+    return as_word(name) if len(name) <= LONGEST else f"{as_word(name)[: LONGEST - 9]}-{checksum(name)}"
 
 
 def _start(pod: Object) -> datetime | None:

@@ -48,6 +48,9 @@ _MOST_DIGITS = 20
 SAME_RUN = 120
 """Seconds between two starts that are still taken for one run: 21.08 knows only about when a run began."""
 
+LONGEST = 63
+"""Signs of an id."""
+
 _LATEST = int(datetime(2200, 1, 1, tzinfo=UTC).timestamp())
 """Epoch seconds from which a number is no time."""
 
@@ -197,17 +200,17 @@ def _class(entry: Mapping[str, Any], wanted: ClassFrom, job_id: str) -> str:
     if isinstance(value, dict):  # sacct: comment has three, wckey has flags
         value = value.get("job") if wanted is ClassFrom.COMMENT else value.get("wckey")
     texts = [text for text in (_text(value), _text(entry.get("name"))) if text]
-    return next(filter(None, map(as_word, texts)), "") or (_sign_of(texts[0]) if texts else job_id)
-
-
-def _sign_of(text: str) -> str:
-    """Return a word that stands for a text in which none is left, such as a name in Chinese: always the same."""
-    return f"name-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return next(filter(None, map(as_word, texts)), "") or (f"name-{checksum(texts[0])}" if texts else job_id)
 
 
 def as_word(text: str) -> str:
     """Return free text as the id of a job or class: other signs become ``_``, the rest is cut; may be empty."""
-    return re.sub(r"[^A-Za-z0-9._:-]+", "_", text.strip()).lstrip("._:-")[:63]
+    return re.sub(r"[^A-Za-z0-9._:-]+", "_", text.strip()).lstrip("._:-")[:LONGEST]
+
+
+def checksum(text: str) -> str:
+    """Return eight digits that stand for what a word lacks of a text: a name in Chinese, the end of a long one."""
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def number(value: object) -> int | None:
