@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 from zoneinfo import ZoneInfo
 
@@ -17,6 +17,11 @@ from store.influx import Store
 
 KEEP_JOBS = 86_400
 """Seconds for which a job is kept beyond the raw retention, where no window of it can be judged any more."""
+
+
+GATHERING = timedelta(minutes=5)
+"""In which the nodes of a job join it. With one that comes later, as a pod moves or is added, another run begins: in
+the same one it would be taken for a node that sent nothing since the job began."""
 
 
 class Source(Protocol):

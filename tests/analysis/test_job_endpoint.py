@@ -251,6 +251,18 @@ def test_a_late_word_about_an_earlier_run_adds_nothing_to_the_one_under_way(endp
     assert [(job["nodes"], job["end"]) for job in jobs] == [(["n2", "n3"], None), (["n1"], "2026-03-01T07:30:00Z")]
 
 
+def test_with_a_node_that_joins_late_another_run_begins(endpoint: Endpoint) -> None:
+    """In the run before it would be a node that sent nothing for as long as the job ran."""
+    for nodes, start in (["n1"], NOW - 3600), (["n2"], NOW - 3400), (["n3"], NOW - 600), (["n3"], NOW - 600):
+        endpoint.ask("POST", "/jobs/start", {"id": "a", "nodes": nodes, "start": start})
+    endpoint.ask("POST", "/jobs/stop", {"id": "a", "end": NOW})
+    jobs = endpoint.ask("GET", "/jobs")[1]["jobs"]
+    assert [(job["nodes"], job["start"], job["end"]) for job in jobs] == [
+        (["n1", "n2", "n3"], "2026-03-01T07:50:00Z", "2026-03-01T08:00:00Z"),
+        (["n1", "n2"], "2026-03-01T07:00:00Z", "2026-03-01T07:50:00Z"),
+    ]
+
+
 def test_a_start_before_what_the_store_keeps_is_refused(endpoint: Endpoint) -> None:
     """Its windows would be gone through from 1973 on. A hook that tries again for a job that is known may."""
     old = {"id": "a", "nodes": ["n1"], "start": 100_000_000}

@@ -21,7 +21,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from analysis.jobs.job_records import age_fault, as_value, job_of, record_with
-from analysis.jobs.job_source import Around, Source
+from analysis.jobs.job_source import GATHERING, Around, Source
 from analysis.jobs.job_windows import end_of, start_of
 from analysis.jobs.register import Known, Register, key_of
 from app.errors import UserError
@@ -99,6 +99,11 @@ class Desk:
                 nodes = tuple(dict.fromkeys((*job.nodes, *told.nodes)))
                 has_class = table.get("class") is not None
                 merged = replace(job, nodes=nodes, job_class=told.job_class if has_class else job.job_class)
+                if job.end is None and len(nodes) > len(job.nodes) and told.start - job.start > GATHERING:
+                    following = replace(merged, start=told.start)
+                    runs = {key: replace(job, end=told.start), key_of(following): following}
+                    self._register.put(self._name, runs, now)
+                    return following, False
                 if job.end is None and merged != job:
                     self._register.put(self._name, {key: merged}, now)
                     return merged, False

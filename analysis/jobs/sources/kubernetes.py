@@ -9,10 +9,10 @@ The service account must be allowed to list ``jobs.batch``, ``pytorchjobs.kubefl
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
-from analysis.jobs.job_source import Around, AskError, Listing, Source
+from analysis.jobs.job_source import GATHERING, Around, AskError, Listing, Source
 from analysis.jobs.job_windows import start_of
 from analysis.jobs.register import Known
 from analysis.jobs.sources.slurm import LONGEST, as_word, checksum
@@ -26,8 +26,6 @@ _POD_LABELS = {Workload.JOB: "job-name", Workload.PYTORCHJOB: "training.kubeflow
 _JOB_SET = "JobSet"
 _AGAIN = "@"
 """Between the uid of a job and the start of a run that is not its first: what is in the register."""
-_GATHERING = timedelta(minutes=5)
-"""In which the pods of a job start; with a node that comes later, as a pod moves or is added, another run begins."""
 _ENDS = {
     Workload.JOB: {"Complete": Outcome.COMPLETED, "Failed": Outcome.FAILED, "Suspended": Outcome.CANCELLED},
     Workload.PYTORCHJOB: {"Succeeded": Outcome.COMPLETED, "Failed": Outcome.FAILED, "Suspended": Outcome.CANCELLED},
@@ -100,7 +98,6 @@ def jobs_of(
             job = _resumed(several, run.job)
             key, job = (key, run.job) if job is None else (f"{uid}{_AGAIN}{start_of(job):.0f}", job)
         elif run is not None and job is not None and (joined := _joined(several, run, job)) is not None:
-            # It was not there before: it would be taken for a node that sent nothing since the job began.
             found[key] = replace(run.job, end=run.job.end or joined)
             key, job = f"{uid}{_AGAIN}{joined.timestamp():.0f}", replace(job, start=joined)
         if job is not None:
@@ -127,7 +124,7 @@ def _joined(parts: Sequence[Part], before: Known, now: Job) -> datetime | None:
     begun = min((moment for pod in pods if (moment := _start(pod)) is not None), default=now.start)
     # A pod may pull its image for long after its start: until it was seen running, the others went on without it.
     joined = max(begun, datetime.fromtimestamp(int(before.seen), UTC))
-    return joined if begun - now.start > _GATHERING else None
+    return joined if begun - now.start > GATHERING else None
 
 
 def _under_its_name(parts: Sequence[Part], running: Mapping[str, Known]) -> Known | None:
