@@ -228,7 +228,7 @@ def test_what_a_class_is_taken_from(class_from: ClassFrom, expected: str) -> Non
 def test_a_name_without_a_latin_letter_is_a_class_all_the_same() -> None:
     """Or no run of it would ever have an earlier one, and no node of it be judged."""
     jobs = (
-        sacct_2405(number, ["RUNNING"], T0, 0, name=name) for number, name in enumerate(("训练", "训练", "評価"), 1)
+        sacct_2405(number, ["RUNNING"], T0, 0, name=name) for number, name in enumerate(("训练", "训练", "\ud800"), 1)
     )
     first, again, other = (job.job_class for job in found(*jobs))
     assert first == again != other

@@ -210,7 +210,7 @@ def as_word(text: str) -> str:
 
 def checksum(text: str) -> str:
     """Return eight digits that stand for what a word lacks of a text: a name in Chinese, the end of a long one."""
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:8]
 
 
 def number(value: object) -> int | None:
