@@ -1,6 +1,7 @@
 """From panels to the JSON that Grafana loads: only here are ids, uid, tags, refresh and links set."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ TAG = "clusterflow"
 SCHEMA_VERSION = 41
 """Dashboard JSON of Grafana 12.0; later 12.x migrate it in memory without changing anything we use."""
 
+_TIME = re.compile(r"\d+[smhdwMy]")
 _REFRESHES = ["10s", "30s", "1m", "5m", "15m"]
 
 
@@ -42,6 +44,11 @@ class Page:
     annotations: tuple[dict[str, Any], ...] = field(default=())
     tags: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        for name, value in (("since", self.since), ("refresh", self.refresh)):
+            if not _TIME.fullmatch(str(value)):
+                raise ValueError(f"page: {name} is {value!r}: expected a number and its unit, such as '6h'")
+
 
 def dashboard(cluster: Cluster, page: Page) -> core.Dashboard:
     """Return the board as grafanalib's object, with everything that all boards share.
@@ -50,12 +57,14 @@ def dashboard(cluster: Cluster, page: Page) -> core.Dashboard:
         UserError: the board, or one of its panels, is registered nowhere.
     """
     board = page.board if isinstance(page.board, Board) else _registered(page.board)
-    panels = []
+    panels: list[core.Panel] = []
     for built in page.panels:
         if built.name not in board.panels:
             hint = f"append the name to the board's panels: {', '.join(board.panels)}"
             raise UserError(f"board {board.uid}: panel {built.name!r} is registered nowhere", hint)
         built.panel.id = board.panel_id(built.name)
+        if built.panel.id in (panel.id for panel in panels):
+            raise UserError(f"board {board.uid}: panel {built.name!r} is there twice", "its name is its id")
         panels.append(built.panel)
     built_in = {
         "builtIn": 1,

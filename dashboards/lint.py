@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from dashboards.palette import BLIND
-from dashboards.panels import timeline_rows
+from dashboards.panels import COLUMNS, timeline_rows
 from dashboards.registry import BOARDS, HOME
 
 Json = dict[str, Any]
@@ -24,6 +24,7 @@ _UNSIZED = 150
 _DURATION = 84
 """Pixels that a duration takes; what is too long for a cell loses its begin."""
 
+_CHOOSE = {"filterFieldsByName", "sortBy", "limit", "organize"}
 _DATES = ("dateTime", "time:")
 _GROUP_TAG = re.compile(r"\$tag_\w*group\b")
 _TAG = re.compile(r"\$tag_\w+")
@@ -62,6 +63,22 @@ def tables(panel: Json) -> Iterator[str]:
     if unit != "none":
         becomes = "NaN or a date of 2001" if unit.startswith(_DATES) else "a number where it looks like one"
         yield f"the table's default unit is {unit}: every text becomes {becomes}; give units to columns"
+
+
+def columns(panel: Json) -> Iterator[str]:
+    """A table's column that none of its queries answers: it is not shown."""
+    texts = [target.get("query", "") for target in panel.get("targets", [])]
+    steps = {one["id"]: one["options"] for one in panel.get("transformations", [])}
+    # Others make columns of values.
+    if panel["type"] != "table" or not all("SELECT " in one for one in texts) or steps.keys() - _CHOOSE:
+        return
+    renamed = steps.get("organize", {}).get("renameByName", {}).values()
+    words = set(re.findall(r"\w+", f"{texts} {list(renamed)} Time"))
+    names = [_of(one) for one in panel["fieldConfig"]["overrides"] if one["matcher"]["id"] == "byName"]
+    names += [one["field"] for one in steps.get("sortBy", {}).get("sort", [])]
+    for name in dict.fromkeys(names):
+        if not set(re.findall(r"\w+", name)) <= words and "*" not in "".join(texts):
+            yield f"no query has a column {name}: it is not shown"
 
 
 def states(panel: Json) -> Iterator[str]:
@@ -150,7 +167,7 @@ def legends(panel: Json) -> Iterator[str]:
 
 
 PANEL: tuple[Callable[[Json], Iterator[str]], ...] = (
-    slashes, tables, states, crowded, title, digits, legends,
+    slashes, tables, columns, states, crowded, title, digits, legends,
 )  # fmt: skip
 
 
@@ -195,7 +212,24 @@ def controls(board: Json) -> Iterator[str]:
         yield "the wall has links or choices above its first tile, and nobody there to click them"
 
 
-BOARD: tuple[Callable[[Json], Iterator[str]], ...] = (events, controls)
+def places(board: Json) -> Iterator[str]:
+    """Panels that stand on each other, or beyond the grid: Grafana puts them elsewhere."""
+    taken: dict[tuple[int, int], str] = {}
+    for panel in board["panels"]:
+        name, place = panel.get("title", ""), panel["gridPos"]
+        if place["x"] + place["w"] > COLUMNS:
+            yield f"{name}: x and w end at {place['x'] + place['w']}: the grid has {COLUMNS} columns"
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        if shared := next((cell for cell in cells if cell in taken), None):
+            yield f"{name}: stands on {taken[shared]}: Grafana moves one of them; change x, y, w or h"
+        taken |= dict.fromkeys(cells, name)
+
+
+BOARD: tuple[Callable[[Json], Iterator[str]], ...] = (events, controls, places)
 
 
 def _defaults(panel: Json) -> Json:

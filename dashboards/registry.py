@@ -16,6 +16,13 @@ class Board:
     question: str
     panels: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        if not self.title:
+            raise ValueError(f"board {self.uid}: no title: Grafana takes none without")
+        # A text has places, too: each letter's.
+        if not isinstance(self.panels, tuple) or len(set(self.panels)) < len(self.panels):
+            raise ValueError(f"board {self.uid}: panels: expected a tuple of names, each once, such as ('volume',)")
+
     def panel_id(self, name: str) -> int:
         """Return the id of a panel; KeyError if the board has none of this name."""
         if name not in self.panels:
@@ -182,5 +189,7 @@ FOLDER = "clusterflow"
 
 def panel_ref(board: str, panel: str) -> PanelRef:
     """Return where a panel is, by names: ``panel_ref("egress", "unknown_volume")``; KeyError if there is none."""
+    if board not in BOARDS:
+        raise KeyError(f"no board {board!r}; there are {', '.join(BOARDS)}")
     found = BOARDS[board]
     return PanelRef(found.uid, found.panel_id(panel))

@@ -96,6 +96,23 @@ def _long_title(board: Json) -> None:
     _panel(board, "table").update(title="Bytes to unknown destinations", gridPos={"x": 0, "y": 0, "w": 3, "h": 4})
 
 
+def _no_column(board: Json) -> None:
+    _panel(board, "table")["fieldConfig"]["overrides"][0]["matcher"] = {"id": "byName", "options": "servce"}
+
+
+def _no_order(board: Json) -> None:
+    steps = _panel(board, "table")["transformations"]
+    steps.append({"id": "sortBy", "options": {"sort": [{"field": "byts"}]}})
+
+
+def _over_another(board: Json) -> None:
+    board["panels"][1]["gridPos"] = board["panels"][0]["gridPos"]
+
+
+def _beyond(board: Json) -> None:
+    board["panels"][0]["gridPos"] = {"x": 20, "y": 90, "w": 5, "h": 4}
+
+
 def _ratio(board: Json) -> None:
     override = _panel(board, "table")["fieldConfig"]["overrides"][0]
     override["properties"] = [{"id": "unit", "value": "percentunit"}]
@@ -165,6 +182,10 @@ BAD: list[tuple[Callable[[Json], None], str, str]] = [
     (_tiled_links, "controls", "make one drop-down"),
     (_two_links, "controls", "make one drop-down"),
     (_home_with_links, "controls", "nobody there to click"),
+    (_no_column, "columns", "no query has a column servce"),
+    (_no_order, "columns", "no query has a column byts"),
+    (_over_another, "places", "Grafana moves one of them"),
+    (_beyond, "places", "x and w end at 25: the grid has 24 columns"),
 ]
 
 
