@@ -1,5 +1,6 @@
 """Alert rules of the site's own: Python files that cluster.yaml names, each with `ID` and `build(cluster)`."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -7,8 +8,14 @@ from types import ModuleType
 from app.errors import UserError
 from cluster.model import Cluster
 from cluster.own_code import EXPECTED, faults_of, load_file
+from rules.common.texts import REQUIRED
 from rules.grafana.encode import rules_text
-from rules.rule import RuleSet, built
+from rules.grafana.templates import parse
+from rules.rule import Rule, RuleSet, built
+
+_LABEL = re.compile(r"\$labels\.(\w+)")
+_OF_GRAFANA = ("alertname", "grafana_folder")
+"""Labels that Grafana adds to each alert."""
 
 
 def own_rules(cluster: Cluster, taken: Sequence[str]) -> list[RuleSet]:
@@ -47,10 +54,26 @@ def _built(path: Path, module: ModuleType, cluster: Cluster, rule_id: str) -> Ru
         raise UserError(f"{path}: build() returned {type(rules).__name__}: expected a RuleSet", EXPECTED)
     if strangers:
         raise UserError(f"{path}: build() returned rules of other ids: {', '.join(sorted(strangers))}")
+    if len(rules.rules) > 1:
+        raise UserError(f"{path}: build() returned {len(rules.rules)} rules: expected one a file", EXPECTED)
     # What Grafana's file could not hold is told here, where the file is known.
     with faults_of(path):
         rules_text(cluster, rules)
+        for rule in rules.rules:
+            _check_texts(rule)
     return rules
+
+
+def _check_texts(rule: Rule) -> None:
+    """Refuse texts that alerts would show without what they are about."""
+    texts = dict(rule.annotations)
+    if missing := [name for name in REQUIRED if not texts.get(name)]:
+        raise UserError(f"the rule does not say: {', '.join(missing)}")
+    labels = (*rule.measures[0].query.tags, *rule.all_labels(), *_OF_GRAFANA)
+    for name, text in texts.items():
+        parse(text)
+        if unknown := set(_LABEL.findall(text)) - set(labels):
+            raise UserError(f"{name}: alerts have no label {min(unknown)!r}; there are {', '.join(labels)}")
 
 
 def _ids(rules: RuleSet) -> set[str]:

@@ -4,6 +4,7 @@ One id is a rule's module, Grafana uid, runbook anchor and test file. Texts are 
 but name values by what they are (``$values.bytes.Value``); `Rule.template` gives the text with Grafana's letters.
 """
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -83,6 +84,15 @@ class ErrorPolicy(StrEnum):
     KEEP_LAST = "KeepLast"
 
 
+def _expect(owner: object, **kinds: type) -> None:
+    """Refuse an attribute of another type: Grafana's file would hold what it does not start with."""
+    for name, kind in kinds.items():
+        value = getattr(owner, name)
+        if not isinstance(value, kind):
+            said = repr(value) if isinstance(value, str) else type(value).__name__
+            raise ValueError(f"{type(owner).__name__}: {name} is {said}: expected {kind.__name__}")  # noqa: TRY004
+
+
 @dataclass(frozen=True, slots=True)
 class Threshold:
     """The limit that the first measure is compared with.
@@ -97,6 +107,11 @@ class Threshold:
     name: str
     comparison: Comparison
     value: float
+
+    def __post_init__(self) -> None:
+        _expect(self, comparison=Comparison)
+        if not isinstance(self.value, int | float) or not math.isfinite(self.value):
+            raise ValueError(f"threshold {self.name} is {self.value!r}: expected a number in the query's unit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +133,7 @@ class Measure:
     reducer: Reducer = Reducer.LAST
 
     def __post_init__(self) -> None:
+        _expect(self, query=Query, reducer=Reducer)
         if not isinstance(self.since, int) or not isinstance(self.until, int) or not 0 <= self.until < self.since:
             raise ValueError(
                 f"measure {self.name}: from {self.since} s to {self.until} s ago: expected whole seconds, since > until"
@@ -175,6 +191,9 @@ class Rule:
     def __post_init__(self) -> None:
         if not _UID.fullmatch(self.id):
             raise ValueError(f"{self.id!r}: a rule's id is at most 40 lower case letters, digits and _")
+        # A tuple of one needs its comma.
+        _expect(self, title=str, family=str, severity=Severity, measures=tuple, threshold=Threshold, annotations=tuple)
+        _expect(self, panel=PanelRef, group_by=tuple, labels=tuple, no_data=NoDataPolicy, on_error=ErrorPolicy)
         if not 1 <= len(self.measures) <= len(_REDUCED):
             raise ValueError(f"{self.id}: 1 to {len(_REDUCED)} measures, not {len(self.measures)}")
         # A rule of the site's own may keep its number to itself, under its own name.

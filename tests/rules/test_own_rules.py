@@ -113,8 +113,21 @@ def _with(more: str) -> str:
         ("ID = 'backup_size'\ndef build(cluster:\n", "SyntaxError: "),
         (OTHER_ID, "rules of other ids: another"),
         # What only Grafana's file cannot hold.
-        (NO_PANEL, ": AttributeError: 'NoneType' object has no attribute 'dashboard_uid'"),
-        (NO_TEXT, ": AttributeError: 'object' object has no attribute 'replace'"),
+        (NO_PANEL, ":22: ValueError: Rule: panel is NoneType: expected PanelRef"),
+        (NO_TEXT, ":22: ValueError: Rule: title is object: expected str"),
+        (_example().replace("Severity.WARNING", '"warning"'), ":22: ValueError: Rule: severity is 'warning': expected"),
+        (_example().replace('("rule",)', '("rule")'), ":22: ValueError: Rule: group_by is 'rule': expected tuple"),
+        (_example().replace("since=WINDOW),)", "since=WINDOW))"), "Rule: measures is Measure: expected tuple"),
+        (re.sub(r"\.per_series\(.*?\)", "", _example()), ":27: ValueError: Measure: query is Select: expected Query"),
+        (_example().replace("Comparison.ABOVE", '">"'), ":28: ValueError: Threshold: comparison is '>': expected"),
+        (_example().replace("ABOVE, LIMIT", 'ABOVE, "200GB"'), ":28: ValueError: threshold backup_size is '200GB': ex"),
+        (_example().replace("ABOVE, LIMIT", 'ABOVE, float("inf")'), ":28: ValueError: threshold backup_size is inf: e"),
+        (_example().replace("(rule,), ()", "(rule, rule), ()"), ": build() returned 2 rules: expected one a file"),
+        (_example().replace('"explore", ', '"explor", '), ":38: KeyError: no board 'explor'; there are noc_wall, expl"),
+        # What a message would show.
+        (_example().replace("$labels.{schema.PROTO}", "$labels.port"), ": alerts have no label 'port'; there are src"),
+        (_example().replace("{schema.PROTO} }}}}", "{schema.PROTO} }}"), ": TemplateError: an action is not closed"),
+        (re.sub('what_to_do=".*?"', 'what_to_do=""', _example()), ": the rule does not say: what_to_do"),
         (WRONG_PANEL, ":38: KeyError: cf-explore: no panel 'wrong'; there are question, nodes"),
         (NO_THRESHOLD, "cluster.yaml has no threshold 'backup_limit'"),
         # What Grafana refuses: it does not start then.
@@ -138,7 +151,7 @@ def test_a_mistake_is_told_in_one_line(tmp_path: Path, code: str, said: str) -> 
 
 @pytest.mark.thorough
 def test_a_number_that_may_be_missing_is_told(tmp_path: Path) -> None:
-    bare = _example().replace("{texts.bytes_of('bytes')}", "{{{{{{ $values.bytes.Value }}}}}}")
+    bare = _example().replace("{texts.bytes_of('bytes')}", "{{{{ $values.bytes.Value }}}}")
     said = {}
     for name, code in (("good", _example()), ("bare", bare)):
         (tmp_path / name).mkdir()
