@@ -4,16 +4,20 @@ import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from ipaddress import ip_address
+from itertools import pairwise
 from urllib.parse import urlsplit
 
+from app.units import format_duration
 from cluster.allow_list import is_heard, overlong, senders
 from cluster.model import ANY, Cluster, Exporter, ExportProtocol, HttpJobs, KafkaSettings, Plane, Role, SaslMechanism
-from cluster.scalars.names import show_source
+from cluster.scalars.names import DAY, show_source
 from cluster.sections.job_sources import is_loopback
 from cluster.sections.network.groups import outer_groups
 
 _LONG = timedelta(days=14)
 """Maintenance that lasts longer may be a slip of the pen."""
+_MONTH = 31 * DAY
+"""Of hours: what looks back furthest takes 30 days that are over, and the day that is not."""
 _COHORT = 3
 """Nodes that a job needs for a median to compare each with."""
 
@@ -228,6 +232,22 @@ def _store(cluster: Cluster) -> Iterator[str]:
         yield f"store.url: {store.url} without TLS: what gives access to InfluxDB can be read on the way"
     if place.scheme == "https" and not store.verify_tls:
         yield "store.verify_tls: false: whoever answers is taken for InfluxDB; store.ca_file trusts one authority"
+    for finer, coarser in pairwise(cluster.retentions()):
+        if coarser.keep < finer.keep:
+            yield (
+                f"store.retention.{coarser.name}: shorter than {finer.name}: long times are read from it, and end there"
+            )
+    if store.keep_1h < _MONTH:
+        yield (
+            f"store.retention.1h: {format_duration(store.keep_1h)}: sums over 30 days (exfil_30d, the ledger), what is "
+            "usual in egress and the trend of capacity know no more; 31d is enough"
+        )
+    weeks = cluster.thresholds.inference_min_weeks
+    if cluster.groups_with(Role.INFERENCE) and store.keep_1m < (7 * weeks + 1) * DAY:
+        yield (
+            f"store.retention.1m: {format_duration(store.keep_1m)}: inference_spike compares with {weeks} earlier "
+            f"weeks, and stays learning; {7 * weeks + 1}d is enough"
+        )
 
 
 def _is_near(host: str) -> bool:

@@ -148,6 +148,24 @@ def test_nothing_to_say_about_ours_but_where_people_reach_grafana(file: str) -> 
         ),
         (
             "allowed:",
+            "store: {retention: {1m: 14d, 1h: 14d}}\nallowed:",
+            (
+                "store.retention.1h: 14d: sums over 30 days (exfil_30d, the ledger), what is usual in egress and the "
+                "trend of capacity know no more; 31d is enough"
+            ),
+        ),
+        (
+            "allowed:",
+            "store: {retention: {raw: 100d}}\nallowed:",
+            "store.retention.1m: shorter than raw: long times are read from it, and end there",
+        ),
+        (
+            "groups:",
+            "store: {retention: {1m: 14d}}\ngroups:\n  serving: {role: inference, prefixes: [10.50.0.0/24]}",
+            "store.retention.1m: 14d: inference_spike compares with 2 earlier weeks, and stays learning; 15d is enough",
+        ),
+        (
+            "allowed:",
             "bridge: {metrics_listen: '0.0.0.0:9105'}\nallowed:",
             "bridge.metrics_listen: 0.0.0.0:9105 is open to everyone who reaches it: set bridge.metrics_token",
         ),
