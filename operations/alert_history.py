@@ -14,7 +14,7 @@ from operations.sightings import Sighting, sighting_of
 from rules.common import texts
 from store import schema
 from store.influx import Store
-from store.influxql import Condition, begins, beside, labelled
+from store.influxql import Condition, any_of, begins, beside, compare, labelled, says
 from store.points import WINDOW, encode
 from store.schema import Change
 
@@ -138,6 +138,16 @@ def stored_alerts(store: Store, start: int, end: int, *where: Condition) -> list
         for series in store.query(asked.between(start, end))
         for row in series.values
     ]
+
+
+def open_alerts(store: Store, moment: int, *where: Condition) -> list[StoredAlert]:
+    """Return the alerts that began before a moment, epoch seconds, and had not ended by then, newest first.
+
+    Raises:
+        StoreError: the store is away.
+    """
+    is_open = any_of(says(schema.ALERT_STATE, schema.FIRING), compare(schema.ENDED, ">=", moment))
+    return stored_alerts(store, moment - _KEPT_SECONDS, moment - 1, is_open, *where)
 
 
 def find_alert(store: Store, prefix: str, now: int) -> StoredAlert:

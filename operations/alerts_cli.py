@@ -15,7 +15,7 @@ from app.words import lasting
 from cluster.cli import cluster_option
 from cluster.model import Cluster
 from cluster.options import json_option, period_options, write_output
-from operations.alert_history import MOST, StoredAlert, find_alert, mark, stored_alerts
+from operations.alert_history import MOST, StoredAlert, find_alert, mark, open_alerts, stored_alerts
 from rules.common import texts
 from store import schema
 from store.influxql import is_in
@@ -36,11 +36,16 @@ def alerts() -> None:
 @click.option("--rule", metavar="ID", help="Only those of this rule.")
 @json_option
 def list_alerts(cluster: Cluster, start: float, stop: float, rule: str | None, json_to: str | None) -> None:
-    """Show alerts, newest first: `clusterflow deliver` stores them as they begin and end."""
+    """Show alerts, newest first: `clusterflow deliver` stores them as they begin and end.
+
+    Those that began before the period and had not ended by then are shown, too.
+    """
     where = [] if rule is None else [is_in(schema.RULE, [rule])]
     with opened(cluster.store) as store:
         found = stored_alerts(store, int(start), int(stop), *where)
-    if len(found) == MOST:
+        is_cut = len(found) == MOST
+        found += open_alerts(store, int(start), *where)
+    if is_cut:
         click.echo(f"only the newest {MOST:,} are shown: ask for a shorter period, or for a rule", err=True)
     if json_to:
         write_output(json_to, "".join(f"{json.dumps(one.json())}\n" for one in found))

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from operations.alert_history import MOST, StoredAlert, stored_alerts
+from operations.alert_history import MOST, StoredAlert, open_alerts, stored_alerts
 from reporting.content import Cells, Column, Fact, Kind, Section, Table, Tone, Word
 from reporting.look import Look
 from reporting.words import counted
@@ -16,6 +16,7 @@ from store import schema
 from store.influxql import Select, highest, is_in
 
 ID, TITLE = "alerts", "Alerts"
+_NONE = "No alert fired."
 
 
 def section(look: Look, told: Told) -> Section:
@@ -39,7 +40,7 @@ def section(look: Look, told: Told) -> Section:
     return Section(
         ID,
         TITLE,
-        f"{counted(len(firings), 'alert')} fired, {critical:,} of them critical." if firings else "No alert fired.",
+        f"{counted(len(firings), 'alert')} fired, {critical:,} of them critical." if firings else _NONE,
         facts=(
             Fact("alerts", "Alerts that fired", len(firings), Kind.COUNT, Tone.LOOK if firings else Tone.QUIET,
                  in_summary=True),
@@ -61,7 +62,8 @@ def history(look: Look) -> Section:
     """
     period = look.period
     found = stored_alerts(look.store, period.start, period.stop - 1)
-    if not found and not was_kept(look):
+    before = open_alerts(look.store, period.start)
+    if not found and not before and not was_kept(look):
         lead = "Not measured: no history of alerts; `clusterflow deliver` keeps one. --alerts evaluates the rules."
         return Section(ID, TITLE, lead, is_measured=False)
     is_cut = len(found) == MOST
@@ -69,25 +71,30 @@ def history(look: Look) -> Section:
     critical = sum(one.severity == Severity.CRITICAL for one in found)
     false = sum(one.is_false for one in found)
     muted = sum(bool(one.maintenance) for one in found)
+    lead = f"{least}{counted(len(found), 'alert')} fired, {critical:,} of them critical." if found else _NONE
+    if before:
+        lead += f" {counted(len(before), 'alert')} of before the period still fired when it began."
     waits = sorted(one.acknowledged - one.began for one in found if one.acknowledged is not None)
     return Section(
         ID,
         TITLE,
-        f"{least}{counted(len(found), 'alert')} fired, {critical:,} of them critical." if found else "No alert fired.",
+        lead,
         facts=(
             Fact("alerts", "Alerts that fired, the newest" if is_cut else "Alerts that fired", len(found), Kind.COUNT,
                  Tone.LOOK if found else Tone.QUIET, in_summary=True),
             Fact("critical", "Critical ones", critical, Kind.COUNT, Tone.ACT if critical else Tone.QUIET),
+            *([Fact("before", "Of before, and still firing", len(before), Kind.COUNT, Tone.LOOK, in_summary=True)]
+              if before else []),
             Fact("false", "Marked as false", false, Kind.COUNT),
             Fact("acknowledged", "Marked as acknowledged", len(waits), Kind.COUNT),
             *([Fact("muted", "Muted by maintenance", muted, Kind.COUNT)] if muted else []),
             *([Fact(schema.ACKNOWLEDGE_SECONDS.name, "Half within", waits[(len(waits) - 1) // 2], Kind.SECONDS)]
               if waits else []),
         ),
-        blocks=(_by_rule(found), _stored_table(found, period.stop)),
+        blocks=(_by_rule(found), _stored_table([*found, *before], period.stop)),
         notes=(
             *([f"Only the newest {MOST:,} are read and counted: ask for a shorter period."] if is_cut else []),
-            "As they fired, by the rules of that time. Alerts that began before the period are not listed.",
+            "As they fired, by the rules of that time. Those of before the period are in no count but theirs.",
             "False and acknowledged: marked by `clusterflow alerts mark`. Grafana does not say who has seen an alert.",
         ),
     )  # fmt: skip

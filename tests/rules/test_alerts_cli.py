@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner, Result
 
+from analysis.audit import Period
 from app.application import Application
 from cluster.dump import dump_cluster
 from cluster.load import load_cluster, parse_cluster
@@ -17,6 +18,9 @@ from cluster.model import StoreSettings
 from operations.alert_history import MOST
 from operations.alerts_cli import alerts
 from operations.cli import status
+from reporting.content import Table
+from reporting.look import Look
+from reporting.sections.alerts import history
 from store import schema
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB
@@ -68,11 +72,32 @@ def test_alerts_are_listed_newest_first_and_marked(config: Path) -> None:
     listed = _run(config, "alerts", "list", "--from", "1h").stdout
     assert "firing, acknowledged " in listed
     assert "db-1 (Data) → 203.0.113.9" in listed
-    assert "3fa95555" not in listed
     assert "no such alert" in _run(config, "alerts", "list", "--rule", "incast").stderr
     shown = json.loads(_run(config, "status", "--json").stdout)
     assert [one["id"] for one in shown["alert_history"]] == [IDS[0]]
     assert "last 24 h: 1 alerts, 0 of them over" in _run(config, "status").stdout
+
+
+@pytest.mark.parametrize(("ended", "is_shown"), [(None, True), (NOW - 1800, True), (NOW - 7200, False)])
+def test_an_alert_that_began_long_ago_is_listed_while_it_fires(config: Path, ended: int | None, is_shown: bool) -> None:
+    state = {schema.ALERT_STATE.name: "resolved", schema.ENDED.name: float(ended)} if ended else {}
+    tags = {schema.RULE: "exfil_volume", schema.SEVERITY: "critical", schema.SRC: "db-1", schema.ALERT_KEY: "90000"}
+    row = {
+        WINDOW: NOW - 90_000,
+        **tags,
+        schema.CHANGE: schema.Change.FIRED.value,
+        schema.INCIDENT.name: IDS[1],
+        **state,
+    }
+    with closing(Store(load_cluster(config).store)) as store:
+        store.write(encode(schema.ALERT, pl.DataFrame([row])), schema.ALERT.kept)
+        told = history(Look(load_cluster(config), store, Period(NOW - 3600, NOW, schema.MINUTE, 60), NOW))
+    listed = _run(config, "alerts", "list", "--from", "1h", "--json").stdout.splitlines()
+    found = [json.loads(line)["id"] for line in listed]
+    assert found == list(IDS)[: 1 + is_shown]
+    assert ("1 alert of before the period still fired" in told.lead) == is_shown
+    (table,) = [block for block in told.blocks if isinstance(block, Table) and block.key == "alerts"]
+    assert len(table.rows) == len(found)
 
 
 def test_a_flood_of_one_rule_hides_no_alert_of_another(config: Path) -> None:
