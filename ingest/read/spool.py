@@ -316,7 +316,8 @@ class Spool:
             if id(file) not in kept:
                 _close_stream(file)
                 gone += [(now, file)] if file.offset or file.is_done else []
-                if name not in seen:
+                # One that was released after the position was saved is no news.
+                if name not in seen and not file.is_from_position:
                     self._count("vanished", name)
         self._gone = gone[-_MOST_GONE:]
 
@@ -785,12 +786,7 @@ class Spool:
                 is_compared=True,
                 is_from_position=True,
             )
-        counted = self.counts.get("vanished")
         self._scan()
-        # Files may have been released after the position was saved: those that are gone now are no news.
-        self.counts.pop("vanished", None)
-        if counted:
-            self.counts["vanished"] = counted
 
     def release(self, position: Mapping[str, Mapping[str, Any]]) -> None:
         """Delete or move the files that lie wholly behind a position and that their writer has left.

@@ -343,10 +343,11 @@ def test_a_released_file_is_no_loss_after_a_restart(tmp_path: Path) -> None:
         drain(spool)
         position = spool.position
         spool.release(position)
-    with Spool(tmp_path) as spool:
+    told = list[tuple[str, str]]()
+    with Spool(tmp_path, notice=lambda *said: told.append(said)) as spool:
         spool.resume(position)
         assert drain(spool) == []
-        assert spool.counts == {}
+        assert (spool.counts, told) == ({}, [])
 
 
 def test_a_new_file_on_an_old_inode_is_read(tmp_path: Path) -> None:
