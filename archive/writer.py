@@ -152,7 +152,7 @@ class Archive:
             # The bridge goes on: what it cannot write here is counted.
             self._shut = True
             self._kept_notes = notes
-            hint = "nothing in it is changed; mend it, or move the folder away, and start again"
+            hint = "nothing in it is changed; mend it, or move it away and start once with archive.enabled: false"
             self._log.warning("archive_unusable", folder=self.folder, why=str(error), hint=hint)
 
     def take(self, rows: pl.DataFrame) -> None:

@@ -15,10 +15,13 @@ from analysis.state import LOCK, exclusive
 from app import sqlite_file
 from app.errors import ClusterflowError, UserError
 from ingest.checkpoint import LOCK as BRIDGE_LOCK
-from ingest.checkpoint import MANIFEST
+from ingest.checkpoint import MANIFEST, without
 from operations.backup.backup_file import BRIDGE, CONFIG, DELIVERY, EVENTS, LOGS, SPOOL, SQLITE_FILES, STATE
 
 _RESTORING = ".restoring"
+_OF_ARCHIVE = "archive", "samples"
+"""Notes of a checkpoint on files that no backup holds. By these the bridge would delete what the flow archive has had
+since, and on another machine wait for a disk that is not there."""
 _STATE_MODE = 0o640
 _EXECUTABLE = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
 
@@ -222,6 +225,8 @@ def _written_folder(folder: _Folder, unpacked: Path, held: ExitStack) -> Path:
     held.callback(shutil.rmtree, scratch, ignore_errors=True)
     held.enter_context(_without_service(folder, scratch))
     for path in sorted(folder.source(unpacked).glob("*")):
+        if path.name == MANIFEST:
+            path.write_bytes(without(path.read_bytes(), _OF_ARCHIVE))
         _write(path, scratch / path.name, _STATE_MODE)
     return scratch
 

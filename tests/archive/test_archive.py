@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from click.testing import CliRunner
 
 from app.errors import UserError
 from app.log import Log
@@ -23,7 +24,9 @@ from archive.manifest import FRESH, HOUR, SORTED, read_manifest
 from archive.query import Filter, ask
 from archive.writer import Archive
 from cluster.model import ArchiveSettings
+from ingest.checkpoint import Checkpoint
 from ingest.flows.archive_rows import coded
+from operations.backup.backup_cli import backup, restore
 
 T0 = 1_790_000_000 // HOUR * HOUR
 ALL = Filter(T0 - 1000 * HOUR, T0 + 1000 * HOUR)
@@ -520,6 +523,37 @@ def test_a_disk_that_is_not_mounted_at_one_start_costs_what_comes_meanwhile_and_
     archive.take(rows(5))
     saved(archive)
     assert sizes(tmp_path) == [1, 2, 3, 5]
+
+
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_a_restore_of_the_checkpoint_costs_the_archive_nothing(tmp_path: Path, *, is_elsewhere: bool) -> None:
+    config, state, folder = tmp_path / "cluster.yaml", tmp_path / "state", tmp_path / "archive"
+    group = "a: {role: training, prefixes: [10.0.0.0/8]}"
+    states = f"bridge: {{state: {state}}}\ndelivery: {{state: {tmp_path / 'delivery'}}}\n"
+    config.write_text(f"cluster: lab\ngroups: {{{group}}}\n{states}")
+    arguments = [str(tmp_path / "site.tar.gz"), "--config", str(config)]
+
+    archive = an_archive(folder)
+    archive.take(rows(1))
+    checkpoint = Checkpoint(state / "bridge")
+    checkpoint.save({}, {"archive": saved(archive), "samples": 0})
+    checkpoint.close()
+    assert CliRunner().invoke(backup, arguments).exception is None
+    archive.take(rows(2))
+    saved(archive)
+    archive.close()
+    if is_elsewhere:
+        shutil.rmtree(folder)
+    assert CliRunner().invoke(restore, [*arguments, "--force"]).exception is None
+    checkpoint = Checkpoint(state / "bridge")
+    loaded = checkpoint.load()
+    checkpoint.close()
+    assert loaded is not None
+    archive = an_archive(folder, loaded[1].get("archive"))
+    archive.take(rows(3))
+    saved(archive)
+    archive.close()
+    assert sizes(folder) == ([3] if is_elsewhere else [1, 2, 3])
 
 
 @pytest.mark.parametrize("where", ["checkpoint", "manifest"])
