@@ -535,6 +535,7 @@ class Unread(IntFlag):
     RATES = 4
     REPEATED = 8
     TAGGED = 16
+    SIZES = 32
 
 
 UNREAD_WORDS = {
@@ -543,6 +544,7 @@ UNREAD_WORDS = {
     Unread.RATES: "options of varying length: its sampling rates are not believed",
     Unread.REPEATED: "a field twice in a template: records may be lost",
     Unread.TAGGED: "sFlow samples with two VLAN tags: such packets are lost",
+    Unread.SIZES: "counters of neither 4 nor 8 bytes: they count as 0",
 }
 
 

@@ -6,7 +6,7 @@ nfacctd keeps the templates of NetFlow v9 and IPFIX in the spool, a JSON object 
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -27,6 +27,8 @@ SAMPLING = frozenset((34, 48, 50, 302, 304, 305, 306, 309, 310))
 _DELTA_FLOW_COUNT = 3
 _OCTETS, _INITIATOR = frozenset((1, 23, 85)), frozenset((231, 232))
 _COUNTERS = frozenset((1, 2, 23, 24, 85, 86)) | _INITIATOR
+_COUNTER_BYTES = (4, 8)
+"""RFC 7011 (6.2) allows any number up to 8; nfacctd prints 0 for others than these."""
 _SOURCES, _DESTINATIONS = frozenset((8, 27)), frozenset((12, 28))
 _REVERSE, _REVERSE_COUNTERS = 29305, frozenset((1, 2, 85, 86))
 """RFC 5103: the enterprise of fields that tell of the way back."""
@@ -208,14 +210,15 @@ def _of_line(line: bytes) -> _Template:
         return _Template("")
 
 
-def unread_of_flows(times: Mapping[int, int], others: AbstractSet[tuple[int, int]]) -> Unread:
+def unread_of_flows(fields: Sequence[tuple[int, int]], others: AbstractSet[tuple[int, int]]) -> Unread:
     """Return what nfacctd does not read of a template of flows.
 
     Args:
-        times: how often it has each of IANA's elements.
+        fields: its elements that are IANA's, with the bytes that each has.
         others: its elements of enterprises, with these before them.
     """
     unread = _NOTHING
+    times = Counter(element for element, _ in fields)
     elements = times.keys()
     if elements & _COUNTERS and not (elements & _SOURCES and elements & _DESTINATIONS):
         unread |= Unread.ADDRESSES
@@ -223,12 +226,14 @@ def unread_of_flows(times: Mapping[int, int], others: AbstractSet[tuple[int, int
         unread |= Unread.REPLIES
     if any(count > 1 for count in times.values()):
         unread |= Unread.REPEATED
+    if any(element in _COUNTERS and size not in _COUNTER_BYTES for element, size in fields):
+        unread |= Unread.SIZES
     return unread
 
 
 def _of_flows(exporter: str, fields: list[Any]) -> _Template:
-    times = Counter(int(field["otpl"]["tpl_index"]) for field in fields if "otpl" in field)
-    elements = frozenset(times)
+    known = [(int(one["tpl_index"]), int(one["tpl_len"])) for field in fields if (one := field.get("otpl"))]
+    elements = frozenset(element for element, _ in known)
     others = {(int(field["utpl"]["pen"]), int(field["utpl"]["type"])) for field in fields if "utpl" in field}
     return _Template(
         exporter,
@@ -237,7 +242,7 @@ def _of_flows(exporter: str, fields: list[Any]) -> _Template:
         samples=bool(elements & SAMPLING),
         has_octets=bool(elements & _OCTETS),
         is_two_way=elements >= _INITIATOR and not elements & _OCTETS,
-        unread=unread_of_flows(times, others),
+        unread=unread_of_flows(known, others),
     )
 
 

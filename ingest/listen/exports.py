@@ -5,7 +5,6 @@ RFC 7011 (IPFIX), sflow.org (v5).
 """
 
 import struct
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -66,8 +65,8 @@ class Template:
     def unread(self) -> Unread:
         """What of it nfacctd does not read."""
         if not self.is_options:
-            times = Counter(one.element for one in self.fields if one.enterprise == 0)
-            return unread_of_flows(times, {(one.enterprise, one.element) for one in self.fields if one.enterprise > 0})
+            known = [(one.element, one.size) for one in self.fields if one.enterprise == 0]
+            return unread_of_flows(known, {(one.enterprise, one.element) for one in self.fields if one.enterprise > 0})
         varies = False
         for one in self.fields:
             if varies and one.enterprise == 0 and one.element in SAMPLING:

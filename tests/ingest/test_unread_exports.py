@@ -77,6 +77,7 @@ REPLIES = [*ADDRESSES, *COUNTERS, (REVERSE, 1, 8), (REVERSE, 2, 8)]
 ASA = [*ADDRESSES, (0, 231, 4), (0, 298, 4), (0, 232, 4), (0, 299, 4)]
 SAMPLED = [*ADDRESSES, (0, 48, 1), *COUNTERS]
 TWICE = [*ADDRESSES, (0, 210, 1), (0, 210, 1), *COUNTERS]
+SHORT = [*ADDRESSES, (0, 1, 6), (0, 2, 4)]
 OPTIONS = [(0, 149, 4), (0, 48, 1), (0, 84, VARIABLE), (0, 50, 4)]
 GARBLED = a_set(301, struct.pack("!IB", 7, 1) + b"\x03abc" + struct.pack("!I", 777))
 
@@ -90,6 +91,7 @@ SENT = {
         [templates(SAMPLED, OPTIONS), message(GARBLED), message(a_set(300, record(SAMPLED, 1, 400_000, 2, host=4)))],
     ),
     "huawei": ("127.0.6.5", [templates(TWICE), message(a_set(300, record(TWICE, 0, 0, 5_000_000, 2, host=5)))]),
+    "short": ("127.0.6.9", [templates(SHORT), message(a_set(300, record(SHORT, 7000, 2, host=9)))]),
     "leaf": (
         "127.0.6.6",
         [
@@ -134,7 +136,7 @@ def test_what_is_not_read_is_said_by_status(known: Cluster, tmp_path: Path) -> N
     )
     known = replace(known, exporters=exporters, collector=a_cluster(*exporters).collector)
     spool, stop = tmp_path / "spool", threading.Event()
-    unread = 5 if may_copy() else 4
+    unread = 6 if may_copy() else 5
     with Collector(known, tmp_path / "run", spool=spool) as collector, Spool(spool) as source:
         send(known.collector.sflow_port, [tagged(2)], source="127.0.6.8")
         for address, payloads in SENT.values():
@@ -168,8 +170,9 @@ def test_what_is_not_read_is_said_by_status(known: Cluster, tmp_path: Path) -> N
         "asa": (),
         "xr": (UNREAD_WORDS[Unread.RATES], "samples, rate unknown: 1 records count 1:1"),
         "huawei": (UNREAD_WORDS[Unread.REPEATED],),
+        "short": (UNREAD_WORDS[Unread.SIZES],),
         "leaf": (),
-        "qinq": (UNREAD_WORDS[Unread.TAGGED],) if unread == 5 else (),
+        "qinq": (UNREAD_WORDS[Unread.TAGGED],) if unread == 6 else (),
     }
     assert found["wlc"].age is None, "never heard, and yet it says why"
 
@@ -179,6 +182,7 @@ def test_listen_says_the_same() -> None:
         wrong = " ".join(heard(source, 2055, payloads))
         expected = {
             "wlc": Unread.ADDRESSES, "biflow": Unread.REPLIES, "xr": Unread.RATES, "huawei": Unread.REPEATED,
+            "short": Unread.SIZES,
         }.get(name)  # fmt: skip
         assert wrong == (f"pmacct does not read {UNREAD_WORDS[expected]}" if expected else "")
 
