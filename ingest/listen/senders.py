@@ -1,5 +1,6 @@
 """Who sends flow records here, and what is wrong with it: held against cluster.yaml and what pmacct can read."""
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -15,6 +16,7 @@ from store.schema import Unread, unread_words
 _MOST_SENDERS = 1024
 _MOST_AGENTS = 8
 _MOST_TEMPLATES = 256
+_MOST_LATEST = 64
 
 _DAEMONS = {ExportProtocol.NETFLOW: NFACCTD, ExportProtocol.SFLOW: SFACCTD}
 
@@ -33,6 +35,7 @@ class Sender:
         templates: those that came.
         untemplated: sets of data whose template has not come.
         double_tagged: sFlow: sampled packets with two VLAN tags.
+        doubled: datagrams with samples that came before, to the byte; hashes of the `latest` are kept.
         samples: NetFlow: records of v5, sets of data since; sFlow: sampled packets.
     """
 
@@ -46,6 +49,8 @@ class Sender:
     untemplated: int = 0
     samples: int = 0
     double_tagged: int = 0
+    doubled: int = 0
+    latest: deque[int] = field(default_factory=lambda: deque(maxlen=_MOST_LATEST))
 
     @property
     def kind(self) -> ExportProtocol | None:
@@ -131,6 +136,11 @@ class Senders:
         sender.untemplated += export.unread
         sender.samples += export.samples
         sender.double_tagged += export.double_tagged
+        if export.samples:
+            # They have sequence numbers: no two are alike.
+            payload = hash(datagram.payload)
+            sender.doubled += payload in sender.latest
+            sender.latest.append(payload)
         if len(sender.agents) < _MOST_AGENTS and export.agent:
             sender.agents.add(export.agent)
         if len(sender.rates) < _MOST_AGENTS:
@@ -214,6 +224,11 @@ def _wrong_content(one: Sender, exporters: list[Exporter]) -> Iterator[str]:
         yield f"pmacct does not read {unread_words(unread)}"
     if one.double_tagged:
         yield f"{one.double_tagged} sampled packets have two VLAN tags: pmacct drops them silently"
+    if one.doubled:
+        yield (
+            f"{one.doubled} datagrams came twice, and count twice: it sends to two addresses of this host, or the "
+            "network doubles them"
+        )
     is_told = any(exporter.sampling.mode is not SamplingMode.AUTO for exporter in exporters)
     samples = any(template.tells_sampling for template in one.templates.values())
     if samples and not one.rates and not is_told:

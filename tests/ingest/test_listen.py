@@ -225,6 +225,16 @@ def test_missing_templates_and_rates_are_told(kind: FlowFormat) -> None:
     assert heard("10.0.0.3", NETFLOW, [templates, second], *EXPORTERS) == (), "cluster.yaml tells its rate"
 
 
+@pytest.mark.parametrize("kind", FlowFormat)
+def test_datagrams_that_come_twice_are_told(kind: FlowFormat) -> None:
+    """A switch that sends to two addresses of the collector, or a network that doubles: pmacct counts each one."""
+    first, second = messages(kind)
+    port, agent = (SFLOW, "127.0.0.13") if kind is FlowFormat.SFLOW else (NETFLOW, "10.0.0.1")
+    assert heard(agent, port, [first, second]) == ()
+    (wrong,) = heard(agent, port, [first, second, first, second])
+    assert wrong.startswith("2 datagrams came twice, and count twice: ")
+
+
 @given(
     st.binary(max_size=200), st.sampled_from([b"", b"\x00\x09\x00\x01", b"\x00\x0a", b"\x00\x00\x00\x05", b"E", b"`"])
 )
