@@ -19,6 +19,7 @@ line through a month says nothing. What is over its limit already is full now.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import polars as pl
@@ -184,7 +185,8 @@ class CapacityStudy:
         status = Source(schema.EXPORTER_STATUS, schema.MINUTE)
         self._heard = Bins(store, status, (schema.EXPORTER_RECORDS,), _MINUTE)
         self._heard_hours = Bins(store, status.of(schema.HOUR), (schema.EXPORTER_RECORDS,), HOUR)
-        self._last: tuple[int, pl.DataFrame] | None = None
+        # The next pass may ask for the last one again.
+        self._at = lru_cache(maxsize=1)(self._rows)
 
     def judge(self, span: Span, jobs: Sequence[Job]) -> Points:
         """Return the rows of the hours of the span that are final."""
@@ -198,12 +200,6 @@ class CapacityStudy:
         for loads in self._kinds:
             loads.minutes.ensure(final - PAST_THE_HOUR, final)
         return points
-
-    def _at(self, hour: int) -> pl.DataFrame:
-        """Return the rows of an hour; the next pass may ask for the last one again."""
-        if self._last is None or self._last[0] != hour:
-            self._last = hour, self._rows(hour)
-        return self._last[1]
 
     def _rows(self, hour: int) -> pl.DataFrame:
         heard = _is_heard(self._heard.between(hour - DAY, hour))

@@ -16,6 +16,7 @@ traffic. Counters know neither groups nor protocols, so this is said of a plane'
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -125,7 +126,8 @@ class CoverageStudy:
         )
         counted = (schema.IN_BYTES, schema.OUT_BYTES, schema.COUNTER_IN_BYTES, schema.COUNTER_OUT_BYTES)
         self._interfaces = Bins(store, edges, counted, EVERY)
-        self._last: tuple[int, pl.DataFrame] | None = None
+        # The next pass may ask for the last one again.
+        self._at = lru_cache(maxsize=1)(self._rows)
 
     def judge(self, span: Span, jobs: Sequence[Job]) -> Points:
         """Return the rows of the moments of the span that are final."""
@@ -136,12 +138,6 @@ class CoverageStudy:
             for bins in (self._traffic, self._interfaces):
                 bins.ensure(first - EVERY - HOUR, last - EVERY)
         return [(schema.COVERAGE, self._at(moment)) for moment in range(first, span.final + 1, EVERY)]
-
-    def _at(self, moment: int) -> pl.DataFrame:
-        """Return the rows of a moment; the next pass may ask for the last one again."""
-        if self._last is None or self._last[0] != moment:
-            self._last = moment, self._rows(moment)
-        return self._last[1]
 
     def _rows(self, moment: int) -> pl.DataFrame:
         end = moment - EVERY

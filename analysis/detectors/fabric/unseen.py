@@ -11,6 +11,7 @@ Only interfaces whose counters come (sFlow), of which flows are usually half, an
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import polars as pl
@@ -89,7 +90,8 @@ class UnseenStudy:
         of_minutes, of_hours = (Source(schema.INTERFACE_TRAFFIC, one, _TAGS) for one in (schema.MINUTE, schema.HOUR))
         self._bins = Bins(store, of_minutes, _FIELDS, EVERY)
         self._hours = Bins(store, of_hours, _FIELDS, HOUR)
-        self._last: tuple[int, pl.DataFrame] | None = None
+        # The next pass may ask for the last one again.
+        self._at = lru_cache(maxsize=1)(self._rows)
 
     def judge(self, span: Span, jobs: Sequence[Job]) -> Points:
         """Return the rows of the moments of the span that are final."""
@@ -97,12 +99,6 @@ class UnseenStudy:
         first = -(-span.start // EVERY) * EVERY
         frames = [self._at(moment) for moment in range(first, span.final + 1, EVERY)]
         return [(schema.UNSEEN, pl.concat([pl.DataFrame(schema=_ROWS), *frames]))]
-
-    def _at(self, moment: int) -> pl.DataFrame:
-        """Return the rows of a moment; the next pass may ask for the last one again."""
-        if self._last is None or self._last[0] != moment:
-            self._last = moment, self._rows(moment)
-        return self._last[1]
 
     def _rows(self, moment: int) -> pl.DataFrame:
         # Minutes are rolled up five minutes after their end, hours an hour.
