@@ -17,7 +17,7 @@ from analysis.detectors.roles.role_watch import LOOK
 from analysis.jobs.all_sources import JobSources, SourceState
 from analysis.jobs.hostlist import compress
 from analysis.jobs.job_show import look, print_shown
-from analysis.jobs.job_windows import end_of, gpus_of
+from analysis.jobs.job_windows import end_of, gpus_in, gpus_of
 from analysis.jobs.register import Register
 from analysis.jobs.sources.http import as_json
 from app.errors import StoreError, UserError
@@ -53,7 +53,7 @@ def jobs(context: click.Context, path: Path, show_all: bool, json_to: str | None
     chosen = [job for job in found if show_all or end_of(job) > now - _RECENT]
     gpus = gpus_of(cluster)
     if json_to:
-        listed = [as_json(job) | {"gpus": _gpus(job, gpus), "origin": job.origin} for job in chosen]
+        listed = [as_json(job) | {"gpus": gpus_in(job, gpus), "origin": job.origin} for job in chosen]
         document = {"jobs": listed, "sources": [_state(state) for state in states]}
         write_output(json_to, json.dumps(document, indent=2) + "\n")
     else:
@@ -139,7 +139,7 @@ def _show(
         outcome = "running" if end_of(job) > now else job.outcome.value
         if job.start.timestamp() > now:
             outcome = "planned"
-        number = _gpus(job, gpus)
+        number = gpus_in(job, gpus)
         counted = f"{len(job.nodes):,}", _short(job), f"{number:,}" if number else ""
         table.add_row(job.id, job.job_class, *counted, _time(job.start, zone), end, outcome, job.origin)
     # Ids are to be copied, not cut: a narrow terminal wraps instead.
@@ -176,10 +176,6 @@ def _state(state: SourceState) -> dict[str, Any]:
         "running": state.running,
         "unknown_nodes": list(state.strangers),
     }
-
-
-def _gpus(job: Job, gpus: dict[str, int]) -> int:
-    return sum(gpus.get(node, 0) for node in job.nodes)
 
 
 def _short(job: Job) -> str:
