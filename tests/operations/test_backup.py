@@ -55,11 +55,18 @@ class Site:
     def __init__(self, home: Path) -> None:
         self.home, self.state, self.config = home, home / "state", home / "etc" / "cluster.yaml"
         (home / "etc" / "lists").mkdir(parents=True)
-        self.config.write_text(CLUSTER.format(state=self.state))
+        # By default it would be the machine's own.
+        delivery = f"delivery: {{state: {home / 'delivery'}}}\n"
+        self.config.write_text(CLUSTER.format(state=self.state) + delivery)
         (home / "etc" / "lists" / "nodes.csv").write_text("name,group,address\nn1,a,10.0.0.1\n")
         (home / "etc" / "own.py").write_text("RULE = None\n")
         (home / "etc" / "secret").write_text("hunter2")
         self.file = home / "site.tar.gz"
+
+    def deliver_to(self, destinations: str) -> None:
+        self.config.write_text(
+            self.config.read_text().replace("delivery}", f"delivery, destinations: {destinations}}}")
+        )
 
     def save(self, number: int) -> None:
         checkpoint = Checkpoint(self.state / "bridge")
@@ -243,7 +250,7 @@ def test_a_backup_of_a_state_folder_without_anything_is_none(site: Site) -> None
     done = CliRunner().invoke(backup, arguments)
     assert isinstance(done.exception, UserError), done.output
     (line,) = done.exception.lines()
-    assert f"{site.home / 'none'} and /var/lib/clusterflow/delivery: nothing of the state is there" in line
+    assert f"{site.home / 'none'} and {site.home / 'delivery'}: nothing of the state is there" in line
     assert "--config-only" in line
     assert not site.file.exists()
 
@@ -422,8 +429,7 @@ def delivering(site: Site) -> Path:
     """The state of a delivery that has ten events, of which its destination has four."""
     state = site.home / "delivery"
     destination = f"{{type: file, path: {site.home / 'events.ndjson'}}}"
-    with site.config.open("a") as file:
-        file.write(f"delivery: {{state: {state}, destinations: {{siem: {destination}}}}}\n")
+    site.deliver_to(f"{{siem: {destination}}}")
     spool = Spool(state / "spool", 1_000_000)
     spool.register(["siem"])
     for number in range(10):
