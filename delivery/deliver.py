@@ -328,6 +328,8 @@ class Delivery:
 
     def _tell_of_alerts(self, evaluator: Evaluator, moment: int, blind: Collection[str]) -> None:
         alerts = evaluator.alerts()
+        if moment < self._ticks.starting_until:
+            alerts = [alert for alert in alerts if alert.reason != Outcome.NO_DATA]
         firing = [report_of(alert) for alert in alerts if alert.is_firing]
         pending = [report_of(alert) for alert in alerts if not alert.is_firing]
         with self._book_lock:

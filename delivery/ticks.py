@@ -25,6 +25,9 @@ _SHARE, _LEAST_SECONDS = 0.25, 30.0
 _LONGEST_GAP_SECONDS = 120
 """Over a longer gap nobody can say that what waited, waited all the time."""
 
+_STARTING_SECONDS = 120
+"""After the very first start: what has no data yet may be starting, too, and has not stopped."""
+
 _NEVER = math.inf
 
 
@@ -54,6 +57,7 @@ class Ticks:
 
     Attributes:
         is_behind: whether ticks were left for the next turn.
+        starting_until: epoch second up to which all may be starting for the first time; 0 after a restart.
     """
 
     def __init__(self, log: Log, clock: Callable[[], float] = time.monotonic) -> None:
@@ -63,6 +67,7 @@ class Ticks:
         # When making up for what was missed has taken too long; never while nothing is missed.
         self._ends = _NEVER
         self.is_behind = False
+        self.starting_until = 0
 
     def begin(self, before: int | None, end: int, remembered: int) -> None:
         """Begin with an evaluator that knows nothing.
@@ -74,6 +79,8 @@ class Ticks:
         """
         missed = end if before is None else max(before + INTERVAL_SECONDS, end - _CATCH_UP_SECONDS)
         self._told_from = min(missed, end)
+        if before is None:
+            self.starting_until = end + _STARTING_SECONDS
         first = self._told_from - remembered
         self._last = first - first % INTERVAL_SECONDS - INTERVAL_SECONDS
         self._took, self.is_behind = 0.0, False

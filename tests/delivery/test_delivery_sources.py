@@ -470,6 +470,19 @@ def _beat(scene: Scene, since: int, until: int) -> None:
         scene.write(schema.PIPELINE, moment, tags, **{schema.VALUE.name: 1.0})
 
 
+def test_a_first_start_does_not_tell_that_what_has_yet_to_start_has_stopped(
+    tmp_path: Path, influxdb_v1: LocalInfluxDB, fresh_database: str
+) -> None:
+    """On a new machine all parts start within a minute or two; what has not come by then is told."""
+    scene = _scene(tmp_path, influxdb_v1, fresh_database, (EventKind.ALERT,))
+    now = int(time.time()) // 10 * 10
+    assert scene.tick(now) == []
+    _beat(scene, now + 10, now + 120)
+    assert scene.tick(now + 110) == []
+    assert {one["action"] for one in scene.tick(now + 120)} == {"analysis_stalled"}
+    scene.delivery.stop(time.time())
+
+
 @pytest.mark.parametrize("restarts", [False, True], ids=["running", "restarted"])
 def test_while_the_store_is_away_what_fires_is_left_alone(
     tmp_path: Path, influxdb_v1: LocalInfluxDB, fresh_database: str, *, restarts: bool
