@@ -28,6 +28,7 @@ _CHOOSE = {"filterFieldsByName", "sortBy", "limit", "organize"}
 _DATES = ("dateTime", "time:")
 _GROUP_TAG = re.compile(r"\$tag_\w*group\b")
 _TAG = re.compile(r"\$tag_\w+")
+_QUERY = re.compile(r"\s*select\b", re.IGNORECASE)
 _SELECTED = re.compile(r'AS "(\w+)"')
 _MEASUREMENT = re.compile(r'FROM "\w+"\."(\w+)"')
 
@@ -70,7 +71,7 @@ def columns(panel: Json) -> Iterator[str]:
     texts = [target.get("query", "") for target in panel.get("targets", [])]
     steps = {one["id"]: one["options"] for one in panel.get("transformations", [])}
     # Others make columns of values.
-    if panel["type"] != "table" or not all("SELECT " in one for one in texts) or steps.keys() - _CHOOSE:
+    if panel["type"] != "table" or not all(_QUERY.match(one) for one in texts) or steps.keys() - _CHOOSE:
         return
     renamed = steps.get("organize", {}).get("renameByName", {}).values()
     words = set(re.findall(r"\w+", f"{texts} {list(renamed)} Time"))
