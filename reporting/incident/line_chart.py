@@ -77,7 +77,7 @@ class Chart:
     Attributes:
         points: (epoch second, value) in order of time, at least two; None is a gap.
         limit: drawn across.
-        limit_text: stands at it.
+        limit_text: stands at it; without any there is no limit.
         marks: (epoch second, word) drawn upright.
         written: a value for people.
         zone: of the times.
@@ -120,8 +120,9 @@ def line_chart(chart: Chart) -> str:
         line = " ".join(f"{x},{y}" for x, y in some)
         parts.append(f'<polygon class="under" points="{some[0][0]},{base} {line} {some[-1][0]},{base}"/>')
         parts.append(f'<polyline class="value" points="{line}"/>')
-    parts.append(f'<line class="limit" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{limit}" y2="{limit}"/>')
-    parts.append(f'<text class="limit-text" x="{_LEFT + 6}" y="{limit - 6}">{escape(chart.limit_text)}</text>')
+    if chart.limit_text:
+        parts.append(f'<line class="limit" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{limit}" y2="{limit}"/>')
+        parts.append(f'<text class="limit-text" x="{_LEFT + 6}" y="{limit - 6}">{escape(chart.limit_text)}</text>')
     for x, word in chart.marked():
         parts.append(f'<line class="mark" x1="{x}" x2="{x}" y1="{_TOP - 8}" y2="{HEIGHT - _BOTTOM}"/>')
         side = f'x="{x - 5}" text-anchor="end"' if x > WIDTH - _NEAR_RIGHT else f'x="{x + 5}"'
@@ -165,7 +166,7 @@ def _picture(chart: Chart, title: str, text: str) -> Image.Image:
         pen.polygon([_fine(place) for place in ((some[0][0], bottom), *some, (some[-1][0], bottom))], _UNDER)
         line(some, _VALUE, 2)
     limit = frame.up(chart.limit)
-    for dash in range(_LEFT, right, 10):
+    for dash in range(_LEFT, right, 10) if chart.limit_text else ():
         line([(dash, limit), (min(dash + 6, right), limit)], _LIMIT, 1.5)
     write((_LEFT + 6, limit - 5), chart.limit_text, _LIMIT, "lb")
     for x, word in chart.marked():

@@ -143,6 +143,7 @@ def test_the_page_of_the_theft_names_source_destination_port_and_bytes(night: Ni
     text = html(replace(found, evidence=verdict), night.cluster)
     assert "too much already, by thresholds.exfil_volume or another" in text
     assert "limit: above" not in text
+    assert 'class="limit' not in text
     # Of what many sent together, the page has all, whoever gave the alert its name.
     labels = {**night.alert.labels, schema.SRC: schema.OTHER, schema.LARGEST: "two and others"}
     together = incident_of(night.cluster, night.store, replace(night.alert, labels=labels), night.now)
