@@ -176,17 +176,20 @@ def _marks_of(path: Path) -> tuple[str, ...]:
 
 _LONG = (
     "tests/end_to_end/test_demo.py", "tests/analysis/test_analysis_store.py", "tests/kafka/test_kafka_worker.py",
-    "tests/analysis/test_exfiltration_store.py", "tests/faults/test_faults_collector.py",
-    "tests/ingest/test_once.py", "tests/faults/test_faults_process.py", "tests/rules/test_floor.py",
-    "tests/end_to_end/test_trial.py", "tests/simulate/test_past.py", "tests/kafka/test_relay_to_store.py",
-    "tests/simulate/test_case_scenarios.py", "tests/faults/test_faults_store.py",
-    "tests/delivery/test_delivery_sources.py", "tests/hostile/test_hostile_exporters.py", "tests/rules/test_replay.py",
-    "tests/end_to_end/test_service_studies.py", "tests/delivery/test_delivery_pair.py",
-    "tests/faults/test_faults_files.py", "tests/analysis/test_storage_store.py", "tests/end_to_end/test_ingest.py",
-    "tests/store/test_lease.py", "tests/ingest/test_pmacct_daemons.py", "tests/analysis/test_analysis_cli.py",
-    "tests/delivery/test_delivery_process.py", "tests/analysis/test_ledger_store.py",
-    "tests/analysis/test_shapes_store.py", "tests/security/test_secrets_stay_secret.py",
-    "tests/ingest/test_known_rates.py", "tests/cloud/test_process.py",
+    "tests/analysis/test_exfiltration_store.py", "tests/kafka/test_relay.py", "tests/simulate/test_recording.py",
+    "tests/faults/test_faults_collector.py", "tests/ingest/test_once.py", "tests/faults/test_faults_process.py",
+    "tests/rules/test_rule_cases.py", "tests/simulate/test_simulate_pmacct.py", "tests/rules/test_floor.py",
+    "tests/end_to_end/test_trial.py", "tests/rules/test_rules_cli.py", "tests/simulate/test_past.py",
+    "tests/analysis/test_job_sources.py", "tests/kafka/test_relay_to_store.py", "tests/simulate/test_case_scenarios.py",
+    "tests/faults/test_faults_store.py", "tests/delivery/test_delivery_sources.py",
+    "tests/security/test_injection_stored.py", "tests/hostile/test_hostile_exporters.py", "tests/rules/test_replay.py",
+    "tests/analysis/test_beacons_store.py", "tests/end_to_end/test_service_studies.py",
+    "tests/delivery/test_delivery_pair.py", "tests/faults/test_faults_files.py", "tests/analysis/test_storage_store.py",
+    "tests/end_to_end/test_ingest.py", "tests/store/test_lease.py", "tests/ingest/test_pmacct_daemons.py",
+    "tests/analysis/test_analysis_cli.py", "tests/delivery/test_delivery_process.py",
+    "tests/analysis/test_ledger_store.py", "tests/analysis/test_shapes_store.py", "tests/dashboards/test_own_boards.py",
+    "tests/security/test_secrets_stay_secret.py", "tests/ingest/test_known_rates.py", "tests/cloud/test_process.py",
+    "tests/workshop/test_wheel.py",
 )  # fmt: skip
 """Files that take longest, the longest first: what begins last decides when a run ends."""
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +51,8 @@ _SPARE = 2 * BIN
 """Seconds of short bins that are read before the longest short sum: rows come every five minutes."""
 _SMALL = 0.02
 """A destination with less than this share of `exfil_24h` in a day is not looked at by itself."""
+_COUNTED, _LEARNT = 0, 1
+"""What long sums are made of: what counts as it is, and what does beyond the usual."""
 
 
 def watched(cluster: Cluster) -> tuple[Group, ...]:
@@ -370,12 +373,21 @@ class _Slow:
         hours = self._history.hours(first, until)
         self._first = int(hours.get_column(WINDOW).min() or until)  # type: ignore[arg-type]
         self._hours = hours
-        groups = self._counted.select(CODE, schema.SRC_GROUP)
-        self._hour_grid = study.grid(hours.join(groups, on=CODE), first // HOUR * HOUR, until, HOUR)
         # Of a later run over the past, moments lie before the newest whole hour.
         self._bins_from = boundary(span.start)
         bins = self._history.bins(self._bins_from, stop)
-        self._bin_grid = study.grid(bins.join(groups, on=CODE), self._bins_from, stop, BIN)
+        # Which groups sent what of either kind: most questions are answered by these alone. What is learnt is asked for
+        # a day: within two, whatever the hour, that day is whole.
+        self._groups = [names.select(CODE, schema.SRC_GROUP) for names in (self._counted, self._learnt)]
+        self._cut = cache(self._cut_of)
+        begins = first // HOUR * HOUR, self._bins_from // HOUR * HOUR - 2 * DAY
+        self._grids = [
+            (
+                study.grid(hours.filter(pl.col(WINDOW) >= begin).join(groups, on=CODE), begin, until, HOUR),
+                study.grid(bins.join(groups, on=CODE), self._bins_from, stop, BIN),
+            )
+            for groups, begin in zip(self._groups, begins, strict=True)
+        ]
 
     def judge(self, state: State, at: int) -> Incident | None:
         """Return the incident that a long sum opens or prolongs at a moment; None if there is none."""
@@ -383,8 +395,8 @@ class _Slow:
         until = boundary(min(at, self._span.final))
         for horizon in study.slow:
             begin = self._begin(state, at, horizon)
-            sent = self._sent(begin, until, at)
-            lately = self._sent(max(begin, at - HOUR), until, at)
+            sent = self._sent(_COUNTED, begin, until, at)
+            lately = self._sent(_COUNTED, max(begin, at - HOUR), until, at)
             beyond, learnt = np.zeros(len(sent)), None
             if horizon.kind is Leak.DAY:
                 beyond, learnt = self._beyond(state, begin, until, at, sent)
@@ -409,28 +421,34 @@ class _Slow:
         begin = (at - horizon.seconds) // HOUR * HOUR
         return max(begin, -(-state.reported // BIN) * BIN)
 
-    def _sent(self, begin: int, until: int, at: int) -> Floats:
-        whole = self._hour_grid.between(begin, until) + self._bin_grid.between(max(begin, until), at)
-        head = self._head(begin, until)
-        if head.is_empty():
-            return whole
-        groups = self._counted.select(CODE, schema.SRC_GROUP)
-        hour = begin // HOUR * HOUR
-        return whole + self._study.grid(head.join(groups, on=CODE), hour, hour + HOUR, BIN).between(hour, hour + HOUR)
+    def _sent(self, kind: int, begin: int, until: int, at: int) -> Floats:
+        """Return [group] bytes of what counts, or of what is learnt."""
+        hours, bins = self._grids[kind]
+        whole = hours.between(begin, until) + bins.between(max(begin, until), at)
+        return whole + self._cut(kind, begin) if self._is_cut(begin, until) else whole
 
-    def _head(self, begin: int, until: int) -> pl.DataFrame:
-        """Return the bins of the hour in which a sum begins, where that is no whole one and bins are no longer here."""
-        is_cut = begin % HOUR and begin < until
-        return self._history.head(begin) if is_cut else self._hours.clear()
+    def _cut_of(self, kind: int, begin: int) -> Floats:
+        """Return [group] bytes of the hour in which a sum begins, where that is no whole one."""
+        hour = begin // HOUR * HOUR
+        head = self._history.head(begin).join(self._groups[kind], on=CODE)
+        return self._study.grid(head, hour, hour + HOUR, BIN).between(hour, hour + HOUR)
+
+    @staticmethod
+    def _is_cut(begin: int, until: int) -> bool:
+        """Whether a sum begins within an hour of which bins are no longer here."""
+        return begin % HOUR != 0 and begin < until
 
     def _sums(self, begin: int, until: int, at: int) -> pl.DataFrame:
         hours = self._hours.filter(pl.col(WINDOW) >= begin, pl.col(WINDOW) < until)
-        return pl.concat([self._head(begin, until), hours, self._history.bins(max(begin, until), at)])
+        head = [self._history.head(begin)] if self._is_cut(begin, until) else []
+        return pl.concat([*head, hours, self._history.bins(max(begin, until), at)])
 
     def _talks(self, names: pl.DataFrame, begin: int, until: int, at: int) -> pl.DataFrame:
         return self._sums(begin, until, at).join(names, on=CODE).select(*TALK, WINDOW, BYTES)
 
-    def _beyond(self, state: State, begin: int, until: int, at: int, sent: Floats) -> tuple[Floats, pl.DataFrame]:
+    def _beyond(
+        self, state: State, begin: int, until: int, at: int, sent: Floats
+    ) -> tuple[Floats, pl.DataFrame | None]:
         """Return [group] bytes beyond what is usual for approved destinations, answers, people; and who talked.
 
         They come on top of `sent`, [group] bytes that count anyway.
@@ -438,13 +456,11 @@ class _Slow:
         study = self._study
         nothing = np.zeros(len(study.groups))
         limits = study.cluster.thresholds
-        named = self._sums(begin, until, at).join(self._learnt, on=CODE)
-        most = sent.copy()
-        for group, volume in named.group_by(schema.SRC_GROUP).agg(pl.col(BYTES).sum()).iter_rows():
-            most[study.groups.index(group)] += volume
         # Less than may leave at all is not looked at closer: it is too little even if nothing of it is usual.
+        most = sent + self._sent(_LEARNT, begin, until, at)
         if (most / study.scale).sum() <= limits.exfil_24h:
-            return nothing, named.select(*TALK, WINDOW, BYTES).clear()
+            return nothing, None
+        named = self._sums(begin, until, at).join(self._learnt, on=CODE)
         keys = (schema.SRC_GROUP, GROUP_TODAY)
         wide = named.group_by(keys).agg(pl.col(BYTES).sum()).sort(keys)
         wide = self._judged(wide, keys, state, until)
@@ -461,6 +477,8 @@ class _Slow:
             .sort(single)
         )
         each = self._judged(each, single, state, until)
+        if not any(frame.get_column("beyond").sum() for frame in (wide, each)):
+            return nothing, None
         joined = wide.join(
             each.group_by(keys).agg(pl.col("beyond").sum().alias("each")), on=keys, how="left"
         ).with_columns(pl.col("each").fill_null(0.0))
