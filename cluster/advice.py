@@ -240,7 +240,7 @@ def _store(cluster: Cluster) -> Iterator[str]:
     if store.keep_1h < _MONTH:
         yield (
             f"store.retention.1h: {format_duration(store.keep_1h)}: sums over 30 days (exfil_30d, the ledger), what is "
-            "usual in egress and the trend of capacity know no more; 31d is enough"
+            "usual in egress and the trend of capacity see no further back; 31d is enough"
         )
     weeks = cluster.thresholds.inference_min_weeks
     if cluster.groups_with(Role.INFERENCE) and store.keep_1m < (7 * weeks + 1) * DAY:

@@ -21,10 +21,10 @@ from store.influx import Store
 from store.influxql import Condition, Select, finest, is_in, total, window_seconds
 from store.schema_version import opened
 
-_FLOWS = (schema.BYTES, schema.PACKETS, schema.FLOWS)
+_FLOWS = {"bytes": schema.BYTES, "packets": schema.PACKETS, "flows": schema.FLOWS}
 # Records are kept of what a node sent and received together.
-_SENT = (schema.TX_BYTES, schema.TX_PACKETS)
-_BOTH = (schema.IN_BYTES, schema.OUT_BYTES)
+_SENT = {"bytes": schema.TX_BYTES, "packets": schema.TX_PACKETS}
+_BOTH = {"in": schema.IN_BYTES, "out": schema.OUT_BYTES}
 _GROUP_BY = {
     "node": schema.NODE,
     "source": schema.SRC_GROUP,
@@ -75,7 +75,7 @@ def answer(cluster: Cluster, store: Store, question: Question, now: float) -> li
     """
     by = question.by
     measurement, names = schema.TRAFFIC, dict[str, str]()
-    fields: tuple[schema.Field, ...] = _FLOWS
+    fields = _FLOWS
     if by == "interface":
         measurement, fields = schema.INTERFACE_TRAFFIC, _BOTH
     elif by == "node" or question.node:
@@ -96,24 +96,20 @@ def answer(cluster: Cluster, store: Store, question: Question, now: float) -> li
     window = window_seconds(cluster, kept)
     start, end = question.start // window * window, -(-question.end // window) * window
     seconds = min(end, int(now)) - start
-    select = Select(measurement, kept).take(*map(total, fields)).where(*conditions).by(*tags)
+    select = Select(measurement, kept).take(*map(total, fields.values())).where(*conditions).by(*tags)
     found: dict[str, list[int]] = {}
     if by == "node":
         members = (node for node in cluster.nodes if not question.source or node.group in question.source)
         found = {node.name: [0] * len(fields) for node in members if not question.node or node.name in question.node}
     for _, *values in store.rows(select.between(start, end)):
         found[" ".join(values[: len(tags)])] = [int(value or 0) for value in values[len(tags) :]]
-    rows = (_row(by, name, values, seconds) for name, values in found.items())
+    rows = (_row(by, name, dict(zip(fields, values, strict=True)), seconds) for name, values in found.items())
     return sorted(rows, key=lambda row: (-float(row["bytes"]), str(row[by])))
 
 
-def _row(by: str, name: str, values: list[int], seconds: int) -> Row:
-    if by == "interface":
-        entered, left = values
-        sums = {"bytes": entered + left, "in": entered, "out": left}
-    else:
-        sums = dict(zip(("bytes", "packets", "flows"), values, strict=False))
-    return {by: name, **sums, "bits_per_second": sums["bytes"] * 8 / seconds}
+def _row(by: str, name: str, sums: dict[str, int], seconds: int) -> Row:
+    volume = sums["bytes"] if "bytes" in sums else sum(sums.values())
+    return {by: name, "bytes": volume, **sums, "bits_per_second": volume * 8 / seconds}
 
 
 def _many(option: str, metavar: str, text: str) -> Callable[[Command], Command]:

@@ -19,7 +19,7 @@ class Board:
     def __post_init__(self) -> None:
         if not self.title:
             raise ValueError(f"board {self.uid}: no title: Grafana takes none without")
-        # A text has places, too: each letter's.
+        # ('volume') without its comma is a text.
         if not isinstance(self.panels, tuple) or len(set(self.panels)) < len(self.panels):
             raise ValueError(f"board {self.uid}: panels: expected a tuple of names, each once, such as ('volume',)")
 

@@ -67,7 +67,7 @@ def files_of(manifest: dict[str, Any]) -> list[str]:
 
 
 def without(manifest: bytes, names: Collection[str]) -> bytes:
-    """Return a manifest without some of its notes; one that is none of ours as it is, which its bridge refuses."""
+    """Return a manifest without some of its notes; a broken one as it is: the bridge refuses it."""
     try:
         document = json.loads(manifest)
         notes = {name: note for name, note in document["notes"].items() if name not in names}

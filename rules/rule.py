@@ -85,7 +85,7 @@ class ErrorPolicy(StrEnum):
 
 
 def _expect(owner: object, **kinds: type) -> None:
-    """Refuse an attribute of another type: Grafana's file would hold what it does not start with."""
+    """Refuse an attribute of another type: Grafana would not start with it."""
     for name, kind in kinds.items():
         value = getattr(owner, name)
         if not isinstance(value, kind):

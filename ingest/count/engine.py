@@ -136,7 +136,7 @@ class Engine:
         sampled: Callable[[pl.DataFrame], None] | None = None,
     ) -> None:
         self._settings = cluster.bridge
-        # The digest is of all that is said of one: by it, and by their order, one counts rather than another.
+        # Name, address, and a digest of all settings: these, and the order, decide which of several exporters counts.
         self._listed = [[one.name, str(one.address), crc32(repr(one).encode())] for one in cluster.exporters]
         self._window_ms = cluster.bridge.window * 1000
         self._clock = clock

@@ -100,7 +100,7 @@ def _evidence(incident: Incident, words: Wording) -> Iterator[str]:
     note = (
         f"The limit follows from thresholds.{name}, as it is now."
         if found.threshold.value
-        else f"All of this was too much already, by thresholds.{name} or another that stands under Threshold, below."
+        else f"All of this is over a limit: thresholds.{name}, or another one under Threshold, below."
     )
     yield f'<p class="note">{note}</p></section>'
 

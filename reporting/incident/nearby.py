@@ -136,7 +136,8 @@ def unseen(look: Look) -> Section:
         notes=(
             *((f"{left} left out: clusterflow report of this time has all.",) if left else ()),
             "Flow records do not show RDMA that bypasses the exporters, NVLink, or what was in a transfer.",
-            *((f"Estimates are the bytes that only these saw: {', '.join(sampled[:_MOST])}.",) if sampled else ()),
+            *((f"Sampling exporters: {', '.join(sampled[:_MOST])}. Bytes that only they saw are estimates.",)
+              if sampled else ()),
             "What an exporter that was silent would have reported is missing from every number above.",
         ),
     )  # fmt: skip

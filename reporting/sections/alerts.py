@@ -73,7 +73,7 @@ def history(look: Look) -> Section:
     muted = sum(bool(one.maintenance) for one in found)
     lead = f"{least}{counted(len(found), 'alert')} fired, {critical:,} of them critical." if found else _NONE
     if before:
-        lead += f" {counted(len(before), 'alert')} of before the period still fired when it began."
+        lead += f" {counted(len(before), 'alert')} from before the period still fired when it began."
     waits = sorted(one.acknowledged - one.began for one in found if one.acknowledged is not None)
     return Section(
         ID,
@@ -83,7 +83,7 @@ def history(look: Look) -> Section:
             Fact("alerts", "Alerts that fired, the newest" if is_cut else "Alerts that fired", len(found), Kind.COUNT,
                  Tone.LOOK if found else Tone.QUIET, in_summary=True),
             Fact("critical", "Critical ones", critical, Kind.COUNT, Tone.ACT if critical else Tone.QUIET),
-            *([Fact("before", "Of before, and still firing", len(before), Kind.COUNT, Tone.LOOK, in_summary=True)]
+            *([Fact("before", "Still firing from before", len(before), Kind.COUNT, Tone.LOOK, in_summary=True)]
               if before else []),
             Fact("false", "Marked as false", false, Kind.COUNT),
             Fact("acknowledged", "Marked as acknowledged", len(waits), Kind.COUNT),
@@ -94,7 +94,7 @@ def history(look: Look) -> Section:
         blocks=(_by_rule(found), _stored_table([*found, *before], period.stop)),
         notes=(
             *([f"Only the newest {MOST:,} are read and counted: ask for a shorter period."] if is_cut else []),
-            "As they fired, by the rules of that time. Those of before the period are in no count but theirs.",
+            "As they fired, by the rules of that time. Those from before the period are counted apart.",
             "False and acknowledged: marked by `clusterflow alerts mark`. Grafana does not say who has seen an alert.",
         ),
     )  # fmt: skip

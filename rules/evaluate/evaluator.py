@@ -205,16 +205,15 @@ class Evaluator:
     # -- one evaluation ----------------------------------------------------------------------------
 
     def samples(self, due: Iterable[tuple[Rule, int]]) -> Iterator[list[Sample]]:
-        """Query and compare rules, each at its epoch second; a sample a series, or one that says what is missing.
+        """Query rules, each at its epoch second; a sample a series, or one that says what is missing or wrong.
 
-        It asks as it is read, for some measures in one request: most of a small query's time is its way to the store
-        and back.
+        It asks as it is read, some measures a request: most of a small query's time is its way to the store and back.
         """
         asked, waiting = tee(due)
         measures = ((measure, now) for rule, now in asked for measure in rule.measures)
         answers = chain.from_iterable(map(self._answers, iter(lambda: [*islice(measures, _ASKED_AT_ONCE)], [])))
         for rule, _ in waiting:
-            yield samples_of(rule, [*islice(answers, len(rule.measures))], self._datasource)
+            yield samples_of(rule, [next(answers) for _ in rule.measures], self._datasource)
 
     def _answers(self, asked: Sequence[tuple[Measure, int]]) -> Iterator[Answer]:
         queries = [measure.query.between(now - measure.since, now - measure.until) for measure, now in asked]

@@ -151,7 +151,7 @@ def test_nothing_to_say_about_ours_but_where_people_reach_grafana(file: str) -> 
             "store: {retention: {1m: 14d, 1h: 14d}}\nallowed:",
             (
                 "store.retention.1h: 14d: sums over 30 days (exfil_30d, the ledger), what is usual in egress and the "
-                "trend of capacity know no more; 31d is enough"
+                "trend of capacity see no further back; 31d is enough"
             ),
         ),
         (

@@ -141,7 +141,7 @@ def test_the_page_of_the_theft_names_source_destination_port_and_bytes(night: Ni
     # Of rows that the analysis writes once something is too much, a rule takes any: that is no limit.
     verdict = replace(evidence, threshold=replace(evidence.threshold, value=0))
     text = html(replace(found, evidence=verdict), night.cluster)
-    assert "too much already, by thresholds.exfil_volume or another" in text
+    assert "over a limit: thresholds.exfil_volume, or another one" in text
     assert "limit: above" not in text
     assert 'class="limit' not in text
     # Of what many sent together, the page has all, whoever gave the alert its name.

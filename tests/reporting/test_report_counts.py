@@ -241,7 +241,7 @@ def test_a_page_says_whose_bytes_are_an_estimate(place: Place) -> None:
     for name, rate in (("border", 1000), ("leaf", 1)):
         place.put(schema.EXPORTER_STATUS, schema.RAW, [place.now - 400], {schema.EXPORTER: name}, sampling=rate)
     notes = unseen(place.look(600)).notes
-    assert "Estimates are the bytes that only these saw: border 1 packet in 1,000." in notes
+    assert "Sampling exporters: border 1 packet in 1,000. Bytes that only they saw are estimates." in notes
 
 
 def test_a_history_of_alerts_that_ended_is_missing(place: Place) -> None:

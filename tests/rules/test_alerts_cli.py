@@ -95,7 +95,7 @@ def test_an_alert_that_began_long_ago_is_listed_while_it_fires(config: Path, ago
     listed = _run(config, "alerts", "list", "--from", "1h", "--json").stdout.splitlines()
     found = [json.loads(line)["id"] for line in listed]
     assert found == list(IDS)[: 1 + is_shown]
-    assert ("1 alert of before the period still fired" in told.lead) == is_shown
+    assert ("1 alert from before the period still fired" in told.lead) == is_shown
     (table,) = [block for block in told.blocks if isinstance(block, Table) and block.key == "alerts"]
     assert len(table.rows) == len(found)
 

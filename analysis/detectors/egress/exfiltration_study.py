@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -376,10 +375,10 @@ class _Slow:
         # Of a later run over the past, moments lie before the newest whole hour.
         self._bins_from = boundary(span.start)
         bins = self._history.bins(self._bins_from, stop)
-        # Which groups sent what of either kind: most questions are answered by these alone. What is learnt is asked for
-        # a day: within two, whatever the hour, that day is whole.
+        # Sums by group of either kind: most questions are answered by these alone. What is learnt is asked for a day
+        # only, which begins within the last two.
         self._groups = [names.select(CODE, schema.SRC_GROUP) for names in (self._counted, self._learnt)]
-        self._cut = cache(self._cut_of)
+        self._cuts: dict[tuple[int, int], Floats] = {}
         begins = first // HOUR * HOUR, self._bins_from // HOUR * HOUR - 2 * DAY
         self._grids = [
             (
@@ -427,11 +426,13 @@ class _Slow:
         whole = hours.between(begin, until) + bins.between(max(begin, until), at)
         return whole + self._cut(kind, begin) if self._is_cut(begin, until) else whole
 
-    def _cut_of(self, kind: int, begin: int) -> Floats:
+    def _cut(self, kind: int, begin: int) -> Floats:
         """Return [group] bytes of the hour in which a sum begins, where that is no whole one."""
-        hour = begin // HOUR * HOUR
-        head = self._history.head(begin).join(self._groups[kind], on=CODE)
-        return self._study.grid(head, hour, hour + HOUR, BIN).between(hour, hour + HOUR)
+        if (kind, begin) not in self._cuts:
+            hour = begin // HOUR * HOUR
+            head = self._history.head(begin).join(self._groups[kind], on=CODE)
+            self._cuts[kind, begin] = self._study.grid(head, hour, hour + HOUR, BIN).between(hour, hour + HOUR)
+        return self._cuts[kind, begin]
 
     @staticmethod
     def _is_cut(begin: int, until: int) -> bool:

@@ -58,7 +58,7 @@ class Part:
     def nodes(self) -> tuple[str, ...]:
         """Return the nodes of its pods."""
         alive = [pod for pod in self.pods if _status(pod).get("phase") != "Failed" and not _is_leaving(pod)]
-        names = {_text(pod.get("spec") or {}, "nodeName") for pod in alive or self.pods if _has_begun(pod)}
+        names = {_node(pod) for pod in alive or self.pods if _has_begun(pod)}
         return tuple(sorted(names - {""}))
 
     @property
@@ -120,7 +120,7 @@ def _joined(parts: Sequence[Part], before: Known, now: Job) -> datetime | None:
     nodes = set(now.nodes).difference(before.job.nodes)
     if now.end is not None or not nodes:
         return None
-    pods = (pod for part in parts for pod in part.pods if _text(pod.get("spec") or {}, "nodeName") in nodes)
+    pods = (pod for part in parts for pod in part.pods if _node(pod) in nodes)
     begun = min((moment for pod in pods if (moment := _start(pod)) is not None), default=now.start)
     # A pod may pull its image for long after its start: until it was seen running, the others went on without it.
     joined = max(begun, datetime.fromtimestamp(int(before.seen), UTC))
@@ -156,6 +156,10 @@ def _part(workload: Workload, one: Object, pods: Sequence[Object], class_label: 
 def _id(name: str) -> str:
     """Return a job's id; what tells a long one from others is often its end, and an id runs once at a time."""
     return as_word(name) if len(name) <= LONGEST else f"{as_word(name)[: LONGEST - 9]}-{checksum(name)}"
+
+
+def _node(pod: Object) -> str:
+    return _text(pod.get("spec") or {}, "nodeName")
 
 
 def _start(pod: Object) -> datetime | None:

@@ -49,7 +49,7 @@ SAME_RUN = 120
 """Seconds between two starts that are still taken for one run: 21.08 knows only about when a run began."""
 
 LONGEST = 63
-"""Signs of an id."""
+"""Characters that an id may have."""
 
 _LATEST = int(datetime(2200, 1, 1, tzinfo=UTC).timestamp())
 """Epoch seconds from which a number is no time."""
