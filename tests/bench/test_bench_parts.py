@@ -29,6 +29,7 @@ BURN = "import time; end = time.process_time() + {cpu}\nwhile time.process_time(
 PARENT = """
 import subprocess, sys, time
 block = bytearray(64 << 20)
+sys.stdin.readline()
 subprocess.run([sys.executable, "-c", sys.argv[1]])
 print("done", flush=True)
 time.sleep(60)
@@ -40,14 +41,11 @@ FORGETFUL = "import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n" + P
 
 @pytest.fixture
 def family(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
-    """A process of 64 MiB whose child uses 0.3 s of CPU and ends."""
-    code = getattr(request, "param", PARENT)
-    parent = subprocess.Popen([sys.executable, "-c", code, BURN.format(cpu=0.3)], stdout=subprocess.PIPE, text=True)
-    yield parent
-    parent.kill()
-    parent.wait()
-    if parent.stdout:
-        parent.stdout.close()
+    """A process of 64 MiB whose child, started by a line, uses 0.3 s of CPU and ends."""
+    code = [sys.executable, "-c", getattr(request, "param", PARENT), BURN.format(cpu=0.3)]
+    with subprocess.Popen(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        yield parent
+        parent.kill()
 
 
 @pytest.mark.parametrize("family", [PARENT, FORGETFUL], ids=["waited-for", "forgotten"], indirect=True)
@@ -56,7 +54,9 @@ def test_children_that_ended_count(family: subprocess.Popen[str], request: pytes
     meter.start()
     if request.node.callspec.id == "forgotten" and not meter.counts_forgotten:
         pytest.skip("no control groups, or not root")
+    assert family.stdin
     assert family.stdout
+    print(file=family.stdin, flush=True)
     family.stdout.readline()
     meter.sample()
     found = meter.document(1.0)["family"]
