@@ -451,7 +451,6 @@ def _competing(cluster: Cluster) -> Built:
             _phase().take(_bit_rate_of(*fields)).over_time(cluster, f"bit/s of {name}.", alias=name)
             for fields, name, _ in series
         ],
-        stacked=True,
         overrides=[panels.override(name, color=panels.fixed(colour)) for _, name, colour in series],
     )  # fmt: skip
 

@@ -230,6 +230,15 @@ def test_the_grid_of_nodes_holds_what_has_room(count: int, digits: int, shown: i
     assert grid["transformations"][0]["options"]["sort"] == [{"field": schema.STATE.name, "desc": True}]
 
 
+def test_no_layer_of_a_stack_is_orange() -> None:
+    """The upper one outlines all, though it is zero: the job's own writes looked like everybody else's."""
+    for board in BOARDS.values():
+        for panel in board["panels"]:
+            custom = panel.get("fieldConfig", {}).get("defaults", {}).get("custom", {})
+            if custom.get("stacking", {}).get("mode") == "normal" and custom["drawStyle"] == "line":
+                assert palette.LOOK not in str(panel["fieldConfig"]["overrides"]), panel["title"]
+
+
 def test_the_drawn_matrix_has_every_group_twice_and_every_pair_once() -> None:
     matrix = wall_panel("matrix")
     groups = [*(group.id for group in CLUSTER.groups), "external"]
