@@ -602,9 +602,21 @@ def _with_flows(cluster: Cluster, columns: Sequence[Column]) -> Sequence[Column]
     ]
 
 
+_LONG = {*_ENDS, *_PLACES, *_JOBS, schema.ENDPOINT, schema.JOB_CLASS, schema.NETWORK}
+"""Columns whose texts may take several lines: names that are cut look alike, as those of a rack's nodes.
+
+Grafana makes lines enough for what is stored only, not for the words of a mapping.
+"""
+_WRAPPED = {"type": Cell.TEXT.value, "wrapText": True}
+
+
+def _lines(column: Column) -> Json:
+    return {"custom__cellOptions": _WRAPPED} if column.name in _LONG and not column.mappings else {}
+
+
 def _column_override(column: Column) -> Json:
     # The word for a table without rows would stand in each empty cell.
-    properties: Json = {"displayName": column.title, "noValue": ""} | _number(column.unit)
+    properties: Json = {"displayName": column.title, "noValue": ""} | _number(column.unit) | _lines(column)
     if column.digits is not None:
         properties["decimals"] = column.digits
     if column.cell is Cell.BAR:

@@ -113,7 +113,7 @@ def _history(cluster: Cluster) -> Built:
             ),
             panels.Column(schema.MARKED_WHY.name, "Why", width=65),
             panels.Column(schema.MAINTENANCE.name, "Maintenance", width=105),
-            panels.Column(schema.INCIDENT.name, "Id", width=65),
+            panels.Column(schema.INCIDENT.name, "Id", width=78),
             panels.Column(schema.RULE, "Rule", width=110),
         ],
         missing="no alert in this time range",

@@ -230,6 +230,14 @@ def test_the_grid_of_nodes_holds_what_has_room(count: int, digits: int, shown: i
     assert grid["transformations"][0]["options"]["sort"] == [{"field": schema.STATE.name, "desc": True}]
 
 
+def test_names_of_nodes_take_lines_in_tables() -> None:
+    """Of names that are cut, those of a rack's nodes look alike."""
+    for board in BOARDS.values():
+        for panel in board["panels"]:
+            column = _overridden(panel, schema.NODE) if panel["type"] == "table" else {}
+            assert not column or column["custom.cellOptions"]["wrapText"], panel["title"]
+
+
 def test_no_layer_of_a_stack_is_orange() -> None:
     """The upper one outlines all, though it is zero: the job's own writes looked like everybody else's."""
     for board in BOARDS.values():
