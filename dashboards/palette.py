@@ -5,6 +5,7 @@ quiet. Groups keep one colour everywhere. Both tables avoid red against green; a
 """
 
 import re
+from collections.abc import Sequence
 
 from cluster.model import EXTERNAL, LOCAL, Cluster, Role
 from store import schema
@@ -104,10 +105,41 @@ def group_titles(cluster: Cluster) -> dict[str, str]:
 
 
 def short_titles(cluster: Cluster) -> dict[str, str]:
-    """Return the same as far as a wall has room for it: a title up to its first ``/`` or bracket, 18 letters."""
+    """Return the same as far as a wall has room for it: a title up to its first ``/`` or bracket, 18 letters.
+
+    What would be the same of several is cut in the middle: ``GPU Nodes Ha… North``.
+    """
     titles = group_titles(cluster)
     heads = {group_id: re.split(r" ?[/(]", title)[0] or title for group_id, title in titles.items()}
-    return {group_id: head if len(head) <= _SHORT else f"{head[: _SHORT - 1]}…" for group_id, head in heads.items()}
+    short = {group_id: _cut(head, 0) for group_id, head in heads.items()}
+    alike = {group_id for group_id, title in short.items() if list(short.values()).count(title) > 1}
+    for group_id in alike:
+        head = heads[group_id] if list(heads.values()).count(heads[group_id]) == 1 else titles[group_id]
+        short[group_id] = _cut(head, _SHORT // 2)
+    return short
+
+
+def _cut(text: str, end: int) -> str:
+    """Return a text in as many letters as have room, `end` of them its last ones."""
+    return text if len(text) <= _SHORT else f"{text[: _SHORT - 1 - end]}…{text[len(text) - end :]}"
+
+
+def telling_end(names: Sequence[str]) -> str:
+    """Return a pattern for names of nodes, whose group is as much of their end as tells them apart.
+
+    Words and numbers are whole: of ``dgx-hall1-rack07-001.fra.example`` and its neighbours ``001``, or ``07-001`` where
+    other racks have a 001, too. A domain is left out where names are different without it.
+    """
+    heads = [name.split(".")[0] for name in names]
+    if len(set(heads)) < len(heads):
+        heads = list(names)
+    domains = sorted({name[len(head) :] for name, head in zip(names, heads, strict=True)})
+    words = [re.findall(r"\d+|[A-Za-z]+", head) for head in heads]
+    most = max(map(len, words))
+    for many in range(1, most + 1):
+        if len({tuple(each[-many:]) for each in words}) == len(names):
+            return rf"[^\s:]*?((?:(?:\d+|[A-Za-z]+)[-_.]*?){{{many}}})(?:{'|'.join(map(re.escape, domains))})"
+    return "(.*)"
 
 
 def shade(colour: str, step: int) -> str:

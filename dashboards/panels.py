@@ -230,7 +230,7 @@ def pair_titles(cluster: Cluster, arrow: str = "→") -> list[Json]:
     for group_id, title in group_titles(cluster).items():
         safe = title.replace("$", "$$")
         steps += [(f"/^{group_id} {between} /", f"{safe} → "), (f"/ {between} {group_id}$/", f" → {safe}")]
-    return [{"id": "renameByRegex", "options": {"regex": regex, "renamePattern": name}} for regex, name in steps]
+    return [renamed(regex, name) for regex, name in steps]
 
 
 def words(mapping: dict[int | str, tuple[str, str]]) -> Json:
@@ -260,9 +260,14 @@ def large_text(size: int, *, pattern: str = "/^(.*)$/", text: str = "$1", style:
     return {"type": "regex", "options": {"pattern": pattern, "result": {"text": html}}}
 
 
-def without_begin(begin: str) -> Json:
-    """Return a mapping that leaves out what texts begin with."""
-    return {"type": "regex", "options": {"pattern": f"/^{re.escape(begin)}(.*)$/", "result": {"text": "$1"}}}
+def only(pattern: str) -> Json:
+    """Return a mapping that shows of texts only the first group of a pattern for the whole of them."""
+    return {"type": "regex", "options": {"pattern": f"/^{pattern}$/", "result": {"text": "$1"}}}
+
+
+def renamed(regex: str, name: str) -> Json:
+    """Return the transformation of series' names that match."""
+    return {"id": "renameByRegex", "options": {"regex": regex, "renamePattern": name}}
 
 
 def as_text(column: str, form: str = "") -> Json:
@@ -448,7 +453,7 @@ def stat(
         reduce: how a series becomes a number.
         sparkline: draw the shape behind the number.
         fields: regular expression of the fields to show; empty for all numbers.
-        text: ``auto``, ``value``, ``value_and_name`` or ``name``.
+        text: ``auto``, ``value`` or ``value_and_name``; with ``name`` Grafana would leave out `missing`.
         mappings: words for values, before `missing`.
         overrides: by series.
         links: on each value; by default those of the panel.

@@ -5,9 +5,9 @@ the panels have no title (their description shows where a mouse is), tiles are n
 would have an axis there are numbers with a curve, strips, or a drawing.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import takewhile
 
 from cluster.model import EXTERNAL, Cluster, Role
 from dashboards import panels, questions
@@ -24,9 +24,11 @@ from dashboards.palette import (
     OTHER_COLOUR,
     QUIET,
     STATE_COLOURS,
+    UNUSED,
     group_colours,
     shade,
     short_titles,
+    telling_end,
 )
 from dashboards.panels import Built, Cell, Face, Json, Large, Limit
 from dashboards.parts import node_states, run_panels, transport
@@ -90,6 +92,8 @@ _WELL, _BADLY = 0.9, 0.5
 """Shares of the cohort's median between which a strip turns orange by steps; limits are each node's own."""
 
 _NAMES, _GRID_PIXELS = 64, (600, 356)
+_NAMES_LETTERS = 11
+"""Letters of a name that have room beside its share."""
 
 _RECENT, _ALIVE = "15m", "5m"
 _RECENT_SECONDS = 900
@@ -329,9 +333,9 @@ def _alerts(cluster: Cluster) -> Built:
             panels.Column(_OTHER, "Others", cell=Cell.HTML, mappings=state("warn", LOOK), width=70),
             panels.Column(panels.TIME, "Since", cell=Cell.HTML, mappings=(when,), width=152),
             panels.Column(schema.RULE, "What", cell=Cell.HTML, mappings=(long, words)),
-            panels.Column(schema.ALERT_SOURCE.name, "From", cell=Cell.HTML, mappings=_line(_PLACE), width=170),
+            panels.Column(schema.ALERT_SOURCE.name, "From", cell=Cell.HTML, mappings=_place(cluster), width=170),
             panels.Column(
-                schema.ALERT_DESTINATION.name, "To", cell=Cell.HTML, mappings=_line(_PLACE, begin="→&nbsp;"), width=196
+                schema.ALERT_DESTINATION.name, "To", cell=Cell.HTML, mappings=_place(cluster, "→&nbsp;"), width=196
             ),
             panels.Column(
                 schema.BYTES_TEXT.name, "Bytes", cell=Cell.HTML, mappings=(rate, *_line(9, 1, cut="")), width=104
@@ -378,6 +382,15 @@ def _line(room: int, most: int = 4, begin: str = "", cut: str = "…") -> tuple[
     return (*found, panels.large_text(_LETTERS, pattern=rf"/^{_UNSAID}(.{{{room}}}).*$/", text=f"{begin}$1{cut}"))
 
 
+def _place(cluster: Cluster, begin: str = "") -> tuple[Json, ...]:
+    """Return mappings of a source or destination; of nodes with long names it shows the end that tells them apart."""
+    names = [node.name for node in cluster.nodes]
+    if max(map(len, names), default=0) <= _PLACE:
+        return _line(_PLACE, begin=begin)
+    pattern = rf"/^(?=[^\s(]{{{_PLACE + 1}}}){telling_end(names)}(?: ?\(.*|[,:;] .*)?$/"
+    return panels.large_text(_LETTERS, pattern=pattern, text=f"{begin}$1"), *_line(_PLACE, begin=begin)
+
+
 _BEGINS = "the |all that goes through |refused |within |at least "
 _UNSAID = f"(?:{_BEGINS}|(?!{_BEGINS}))"
 """Left out at the begin of a text."""
@@ -404,10 +417,14 @@ def _newest_alerts(cluster: Cluster, severities: list[str], name: str) -> Query:
 
 
 def _cohort_grid(cluster: Cluster) -> Built:
-    latest = Select(schema.BASELINE, schema.RAW).take(newest(schema.STATE)).where(node_states.told()).by(schema.NODE)
+    # The name that is shown may be cut; a link needs the whole one.
+    state = newest(schema.STATE), labelled(schema.NODE, schema.NAME)
+    latest = Select(schema.BASELINE, schema.RAW).take(*state).where(node_states.told()).by(schema.NODE)
     colours = STATE_COLOURS | {NodeState.OK: CALM}
-    words = panels.words({state: (word, colours[state]) for state, word in schema.NODE_STATE_WORDS.items()})
-    shown, cut = _grid_names(cluster)
+    words: dict[int | str, tuple[str, str]] = {
+        state: (word, colours[state]) for state, word in schema.NODE_STATE_WORDS.items()
+    }
+    shown, pattern = _grid_names(cluster)
     return panels.stat(
         cluster,
         Face(
@@ -419,37 +436,41 @@ def _cohort_grid(cluster: Cluster) -> Built:
             links=(to_board("training", "Training"), to_board("stragglers")), since=panels.newest(cluster, 120),
         ),
         [latest.per_series("State of the node.").as_table()],
-        fields=f"/^{schema.STATE.name}$/",
-        text="name",
         each_row=shown,
         background=True,
-        mappings=[words],
-        missing=("no job", DIM),
-        overrides=[panels.override(schema.NODE, mappings=[panels.without_begin(cut)])] if cut else [],
+        mappings=[panels.words(words | {NodeState.OK: ("", CALM)})],
+        missing=("no job", UNUSED),
+        overrides=[
+            panels.override(schema.STATE.name, displayName=row(schema.NAME)),
+            panels.override(schema.NAME, mappings=[panels.only(pattern)]),
+        ],
         transformations=[node_states.worst_first()],
         links=(to_board("training", "This node", node=row(schema.NODE)),),
-        large=Large(_LETTERS),
+        large=Large(_LETTERS, _LETTERS),
     )  # fmt: skip
 
 
 def _grid_names(cluster: Cluster) -> tuple[int, str]:
-    """Return how many names of training nodes have room in the grid, and what they all begin with, if that is left out.
+    """Return how many names of training nodes have room in the grid, and what is shown of each, as a pattern.
 
     Grafana makes the grid of squares as large as possible. All names are whole where they have room so.
     """
-    training = {group.id for group in cluster.groups_with(Role.TRAINING)}
-    names = [node.name for node in cluster.nodes if node.group in training] or ["node"]
+    names = _training_nodes(cluster)
 
     def room(longest: int) -> int:
         side = longest * 0.58 * _LETTERS + 20
         return max(int(_GRID_PIXELS[0] // side) * int(_GRID_PIXELS[1] // side), 4)
 
+    pattern = telling_end(names)
     longest = max(map(len, names))
-    same = takewhile(lambda pair: pair[0] == pair[1], zip(min(names), max(names), strict=False))
-    begin = "".join(letter for letter, _ in same).rstrip("0123456789")
-    if len(names) <= room(longest) or len(begin) == longest:
-        return min(room(longest), _NAMES), ""
-    return min(room(longest - len(begin)), _NAMES), begin
+    if len(names) <= room(longest):
+        return min(room(longest), _NAMES), "(.*)"
+    return min(room(max(len(re.sub(f"^{pattern}$", r"\1", name)) for name in names)), _NAMES), pattern
+
+
+def _training_nodes(cluster: Cluster) -> list[str]:
+    training = {group.id for group in cluster.groups_with(Role.TRAINING)}
+    return [node.name for node in cluster.nodes if node.group in training] or ["node"]
 
 
 # -- below, right: jobs, worst nodes, traffic ------------------------------------------------------------
@@ -478,6 +499,8 @@ def _of_the_worst() -> Select:
 
 def _worst_nodes(cluster: Cluster) -> Built:
     query = _of_the_worst().take(newest(schema.OBSERVED))
+    names = _training_nodes(cluster)
+    cut = max(map(len, names)) > _NAMES_LETTERS
     steps = [step | ({"color": QUIET} if step["color"] == CALM else {}) for step in _share_steps()]
     return panels.stat(
         cluster,
@@ -491,6 +514,7 @@ def _worst_nodes(cluster: Cluster) -> Built:
         [query.per_series("Share of the median.", alias=f"$tag_{schema.NODE}")],
         missing=("no job", DIM),
         overrides=[panels.override("/.*/", thresholds={"mode": "absolute", "steps": steps})],
+        transformations=[panels.renamed(f"^{telling_end(names)}$", "$1")] if cut else [],
         links=(to_board("training", "This node", node=clicked(schema.NODE)),),
         large=Large(25, _LETTERS, wide=True, rows=True, digits=0),
     )  # fmt: skip

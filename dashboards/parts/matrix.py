@@ -84,8 +84,11 @@ _NAMES_WIDE = 38.0
 """Percent of the drawing that the names of the rows take."""
 
 _LETTERS = 20
-_DRAWN_HIGH = 350
-"""Pixels, about: with more groups than have a line of their own in it, letters become smaller."""
+_DRAWN_HIGH, _DRAWN_WIDE = 350, 530
+"""Pixels, about: with more groups than have a line or column of their own in it, letters become smaller."""
+
+_UNBROKEN = str.maketrans({" ": "\N{NO-BREAK SPACE}", "-": "-\N{WORD JOINER}", "…": "…\N{WORD JOINER}"})
+"""A name that wraps would stand in the next one's line."""
 
 
 def matrix_drawing(cluster: Cluster, name: str, *, x: int, y: int, w: int, h: int, since: str) -> Built:
@@ -98,11 +101,14 @@ def matrix_drawing(cluster: Cluster, name: str, *, x: int, y: int, w: int, h: in
     titles, heads = short_titles(cluster), _heads([short_titles(cluster)[one] for one in groups])
     high, wide = 100 / (len(groups) + 1), (100 - _NAMES_WIDE) / len(groups)
     size = min(_LETTERS, round(_DRAWN_HIGH / (len(groups) + 1) * 0.8))
+    # A head of two capitals is one and a half times as wide as high.
+    head_size = min(size, round(_DRAWN_WIDE / 100 * wide / 1.5))
     boxes, overrides = [], []
     for column, head in enumerate(heads):
-        boxes.append(Box(f"to {groups[column]}", _NAMES_WIDE + column * wide, 0, wide, high, head, size))
+        boxes.append(Box(f"to {groups[column]}", _NAMES_WIDE + column * wide, 0, wide, high, head, head_size))
     for line, src in enumerate(groups, 1):
-        boxes.append(Box(f"from {src}", 1, line * high, _NAMES_WIDE - 1, high, titles[src], size, "left"))
+        title = titles[src].translate(_UNBROKEN)
+        boxes.append(Box(f"from {src}", 1, line * high, _NAMES_WIDE - 1, high, title, size, "left"))
         for column, dst in enumerate(groups):
             allowed = cluster.is_allowed(src, dst)
             unused = UNUSED if allowed and src != dst else "transparent"

@@ -1,6 +1,7 @@
 """Boards as Grafana will read them: places, ids, units, descriptions, links, names, and the wall's one screen."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +21,7 @@ from cluster.model import (
     DeclaredTransport,
     ExportProtocol,
     GroupPair,
+    Node,
     Role,
     Secret,
     StoreApi,
@@ -38,6 +40,7 @@ from operations import generated
 from rules.registry import rules_of
 from store import schema
 from store.influxql import chosen
+from store.schema import NodeState
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CLUSTER = load_cluster(REPOSITORY / "cluster.yaml")
@@ -216,18 +219,82 @@ def test_red_on_the_wall_is_what_somebody_must_act_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "digits", "shown", "left_out"), [(16, 2, 16, ""), (1024, 4, 36, "gpu-"), (4096, 4, 36, "gpu-")]
+    ("name", "count", "shown", "room"),
+    [
+        ("gpu-{:02}", 16, "gpu-{:02}", 16),
+        ("gpu-{:04}", 1024, "{:04}", 36),
+        ("gpu-{:04}", 4096, "{:04}", 36),
+        ("dgx-hall-north-rack07-{:03}.fra.example.net", 24, "{:03}", 36),
+    ],
 )
-def test_the_grid_of_nodes_holds_what_has_room(count: int, digits: int, shown: int, left_out: str) -> None:
-    """The worst come first; what all names begin with is left out where not all nodes have room with it."""
+def test_the_grid_of_nodes_holds_what_has_room(name: str, count: int, shown: str, room: int) -> None:
+    """The worst come first; of names that do not all have room, the end; a click asks for the whole one."""
+    nodes = _training_nodes(name.format(number) for number in range(count))
+    grid = wall_panel("cohort_grid", replace(CLUSTER, nodes=nodes))
+    assert room <= grid["options"]["reduceOptions"]["limit"] <= 64
+    assert grid["transformations"][0]["options"]["sort"] == [{"field": schema.STATE.name, "desc": True}]
+    (mapping,) = _overridden(grid, schema.NAME)["mappings"]
+    assert _mapped(mapping, nodes[7].name) == shown.format(7)
+    assert _overridden(grid, schema.STATE.name)["displayName"] == "${__data.fields.name}"
+    assert not _overridden(grid, schema.NODE)
+    assert "var-node=${__data.fields.node}" in grid["fieldConfig"]["defaults"]["links"][0]["url"]
+
+
+def test_a_state_on_the_wall_has_its_word_and_nothing_at_all_too() -> None:
+    """Where Grafana shows names alone, it leaves out `noValue`: a grey block said nothing."""
+    grid = wall_panel("cohort_grid")
+    assert grid["options"]["textMode"] == "value_and_name"
+    words = grid["fieldConfig"]["defaults"]["mappings"][0]["options"]
+    assert [words[str(state)]["text"] for state in (NodeState.OK, NodeState.LOW, NodeState.DOWN)] == [
+        "", "low", "down",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (("dgx-n-rack07-001.fra1.example", "hgx-s-rack22-001.fra2.example"), ("07-001", "22-001")),
+        (("gpu.rack-1.example", "gpu.rack-2.example"), ("1.example", "2.example")),
+        (("a1-gpu3", "b1-gpu3"), ("a1-gpu3", "b1-gpu3")),
+        (("gpu-9", "gpu-10"), ("9", "10")),
+    ],
+)
+def test_the_end_of_a_name_tells_nodes_apart(names: tuple[str, ...], shown: tuple[str, ...]) -> None:
+    pattern = palette.telling_end(names)
+    assert tuple(re.sub(f"^{pattern}$", r"\1", name) for name in names) == shown
+    assert not re.search(f"^{pattern}$", "2001:db8:a::41")
+
+
+def test_long_names_of_nodes_are_told_apart_in_the_lists_of_the_wall() -> None:
+    nodes = _training_nodes(f"dgx-rack{rack}-{number:03}.fra.example.net" for rack in (7, 8) for number in range(12))
+    long = replace(CLUSTER, nodes=nodes)
+    mapping = _overridden(wall_panel("alerts", long), schema.ALERT_SOURCE.name)["mappings"][0]
+    assert ">7-003<" in (_mapped(mapping, "dgx-rack7-003.fra.example.net (GPU Nodes)") or "")
+    assert _mapped(mapping, "203.0.113.41 (AS64500 ExampleHost, NL)") is None
+    (renamed,) = wall_panel("cohort_names", long)["transformations"]
+    assert re.sub(renamed["options"]["regex"], r"\1", nodes[-1].name) == "8-011"
+    assert not wall_panel("cohort_names")["transformations"]
+
+
+def _training_nodes(names: Iterable[str]) -> tuple[Node, ...]:
     training = CLUSTER.groups_with(Role.TRAINING)[0].id
     template = next(node for node in CLUSTER.nodes if node.group == training)
-    nodes = tuple(replace(template, name=f"gpu-{number:0{digits}}", addresses=()) for number in range(count))
-    grid = wall_panel("cohort_grid", replace(CLUSTER, nodes=nodes))
-    assert shown <= grid["options"]["reduceOptions"]["limit"] <= 64
-    begins = _overridden(grid, schema.NODE).get("mappings", [{"options": {"pattern": ""}}])[0]["options"]["pattern"]
-    assert begins == (f"/^{re.escape(left_out)}(.*)$/" if left_out else "")
-    assert grid["transformations"][0]["options"]["sort"] == [{"field": schema.STATE.name, "desc": True}]
+    return tuple(replace(template, name=name, addresses=()) for name in names)
+
+
+def _mapped(mapping: dict[str, Any], text: str) -> str | None:
+    """Return what a mapping by a regular expression shows of a text."""
+    found = re.search(mapping["options"]["pattern"].strip("/"), text)
+    return mapping["options"]["result"]["text"].replace("$1", found[1]) if found else None
+
+
+def test_titles_that_begin_alike_differ_on_the_wall() -> None:
+    titles = ("GPU Nodes of Hall North (B200)", "GPU Nodes of Hall South (H100)", "Storage (old)", "Storage (new)")
+    groups = tuple(replace(CLUSTER.groups[0], id=f"g{number}", title=title) for number, title in enumerate(titles))
+    short = palette.short_titles(replace(CLUSTER, groups=groups, nodes=(), allowed=()))
+    assert [short[group.id] for group in groups] == [
+        "GPU Node…all North", "GPU Node…all South", "Storage (old)", "Storage (new)",
+    ]  # fmt: skip
 
 
 def test_names_of_nodes_take_lines_in_tables() -> None:
@@ -280,8 +347,12 @@ def test_heads_of_the_drawn_matrix_differ(titles: tuple[str, ...], heads: list[s
     titles = (*titles, "External")
     groups = tuple(replace(CLUSTER.groups[0], id=f"g{number}", title=title) for number, title in enumerate(titles))
     matrix = wall_panel("matrix", replace(CLUSTER, groups=groups, nodes=(), allowed=()))
-    boxes = {box["name"]: box["config"]["text"] for box in matrix["options"]["root"]["elements"]}
-    assert [boxes[f"to g{number}"]["fixed"] for number in range(len(titles))] == heads
+    boxes = {box["name"]: box["config"] for box in matrix["options"]["root"]["elements"]}
+    assert [boxes[f"to g{number}"]["text"]["fixed"] for number in range(len(titles))] == heads
+    for number in range(len(titles)):
+        # Of 530 pixels the columns share 62 %.
+        assert boxes[f"to g{number}"]["size"] * 1.5 <= 530 * 0.62 / len(titles) + 1
+        assert " " not in boxes[f"from g{number}"]["text"]["fixed"], "a name that wraps stands in the next line"
 
 
 @pytest.mark.parametrize("name", [name for name in REGISTERED if name != HOME])
