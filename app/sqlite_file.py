@@ -7,8 +7,11 @@ from pathlib import Path
 
 from app.errors import FOREIGN, ClusterflowError, UserError, of_disk
 
-VERSION = 1
-"""Format of our SQLite files; one without a mark has the first."""
+VERSION = 2
+"""Format of our SQLite files: it goes up with each change that older programs cannot write to, such as a column."""
+
+FIRST = 1
+"""The oldest format that is read; a file without a mark has it."""
 
 LOGS = ("-wal", "-shm")
 """How the files end that SQLite keeps beside one that is in use."""

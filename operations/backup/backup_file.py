@@ -437,9 +437,13 @@ def _manifest(source: Path, archive: tarfile.TarFile, entry: tarfile.TarInfo | N
 
 def _check_formats(source: Path, manifest: dict[str, Any]) -> None:
     """UserError if a part of an archive is older than what we read, or newer."""
-    read = {"format": FORMAT, "checkpoint_format": checkpoint.VERSION, "sqlite_format": sqlite_file.VERSION}
+    read = {
+        "format": (FORMAT, FORMAT),
+        "checkpoint_format": (checkpoint.VERSION, checkpoint.VERSION),
+        "sqlite_format": (sqlite_file.FIRST, sqlite_file.VERSION),
+    }
     by = manifest["clusterflow"]
-    for what, ours in read.items():
+    for what, (oldest, ours) in read.items():
         found = manifest[what]
         if type(found) is not int:
             raise ValueError(f"{what}: {found!r} makes no sense")
@@ -448,7 +452,7 @@ def _check_formats(source: Path, manifest: dict[str, Any]) -> None:
                 f"{source}: made by a newer clusterflow, {by}: {what} {found}, this one reads {ours}",
                 "install that version, or a newer one, and restore it with that; nothing was changed",
             )
-        if found < ours:
+        if found < oldest:
             raise UserError(
                 f"{source}: made by an older clusterflow, {by}: {what} {found}, this one reads {ours}",
                 "restore it with that version, then upgrade",

@@ -27,6 +27,7 @@ from trouble import small_disk
 from analysis.jobs.register import Register
 from analysis.state import State
 from app.errors import ClusterflowError, UserError
+from app.sqlite_file import VERSION
 from cluster.load import load_cluster
 from cluster.sections.network.prefix_files import keep
 from cluster.sources import named_in
@@ -1040,6 +1041,13 @@ def test_a_backup_of_another_version_says_which_way_to_go(
     assert ("then upgrade" in line) == (version == 0)
 
 
+def test_a_backup_with_sqlite_files_of_an_older_format_that_is_read_comes_back(site: Site) -> None:
+    site.make()
+    rewritten(site, lambda _, manifest: manifest.update({"sqlite_format": 1}))
+    done = site.bring_back("--force")
+    assert done.exception is None, done.output
+
+
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.8])
 def test_a_file_that_was_cut_short_touches_nothing(site: Site, share: float) -> None:
     site.make()
@@ -1057,19 +1065,22 @@ def test_an_older_clusterflow_refuses_newer_files_in_one_line(site: Site) -> Non
         site.loaded()
     with sqlite3.connect(site.state / "analysis.sqlite") as connection:
         connection.execute("PRAGMA user_version = 99")
-    with pytest.raises(UserError, match="written by a newer clusterflow \\(format 99, this one knows 1\\)"):
+    with pytest.raises(UserError, match=f"written by a newer clusterflow \\(format 99, this one knows {VERSION}\\)"):
         State.open(site.state)
     with pytest.raises(ClusterflowError, match="newer clusterflow"):
         State.copy_of(site.state)
 
 
-def test_a_file_from_before_the_versions_is_taken_as_the_first(site: Site) -> None:
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_file_of_an_older_version_is_read_and_refused_by_that_version_from_then_on(site: Site, version: int) -> None:
+    """A program that knew no `contact.last_seen` could write to no such table, and said that the disk was full."""
     with sqlite3.connect(site.state / "analysis.sqlite") as connection:
-        connection.execute("PRAGMA user_version = 0")
+        connection.execute(f"PRAGMA user_version = {version}")
     with State.open(site.state) as state:
         assert state.position == 1_772_352_000
     with sqlite3.connect(site.state / "analysis.sqlite") as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
+    assert VERSION > 1
 
 
 @pytest.mark.parametrize("what", ["traffic", "manifest"])
