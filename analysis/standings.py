@@ -4,8 +4,8 @@ Else the analysis judges each job from its start again, to know what its windows
 job, half an hour for hundreds of small ones, in which nobody watches.
 
 A file a job: its states before a window that no late record can change. All of it can be had from the store, so a
-file that is missing or damaged, of other settings, or of states that this clusterflow does not have, makes the start
-longer and nothing else.
+file that is missing or damaged, of another version or other settings, or of states that this clusterflow does not have,
+makes the start longer and nothing else.
 """
 
 import hashlib
@@ -20,6 +20,7 @@ from typing import BinaryIO
 
 from analysis.jobs.job_windows import gpus_of, start_of
 from app.log import Log
+from app.version import own_version
 from cluster.model import Cluster, Job
 
 FOLDER = "standings"
@@ -54,7 +55,7 @@ class Standings:
         self._nodes, self._gpus = {node.name: node.group for node in cluster.nodes}, gpus_of(cluster)
         settings = (
             cluster.thresholds, cluster.groups, cluster.exporters, cluster.transport, cluster.job_classes, cluster.cost,
-            cluster.bridge.window, cluster.bridge.grace,
+            cluster.bridge.window, cluster.bridge.grace, own_version(),
         )  # fmt: skip
         self._settings = repr(settings)
 
@@ -112,7 +113,7 @@ class Standings:
         return self._folder / hashlib.sha256(f"{job.id} {start_of(job)}".encode()).hexdigest()[:32]
 
     def _head(self, job: Job) -> bytes:
-        """Return the first line of a file: what changes with the settings that a job is judged by.
+        """Return the first line of a file: what changes with the version, and the settings that a job is judged by.
 
         How and when the job itself is told otherwise, whoever finds it looks at.
         """

@@ -334,6 +334,14 @@ def test_states_that_this_version_does_not_have_are_no_states(tmp_path: Path, mo
     assert standings.find(long) is None, "it has other fields by now"
 
 
+def test_states_of_another_version_are_not_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = job("long", NOW)
+    Standings(tmp_path, site(), Log(quiet=True)).keep(long, Kept(3))
+    assert Standings(tmp_path, site(), Log(quiet=True)).find(long) == Kept(3)
+    monkeypatch.setattr("analysis.standings.own_version", lambda: "9.9")
+    assert Standings(tmp_path, site(), Log(quiet=True)).find(long) is None
+
+
 def test_a_job_that_is_over_leaves_nothing(state: State, tmp_path: Path) -> None:
     brief = job("brief", NOW - 1200, NOW + 400)
     bench = rested(state, tmp_path, site(), brief)
