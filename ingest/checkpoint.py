@@ -24,6 +24,8 @@ VERSION = 2
 
 MANIFEST = "manifest.json"
 LOCK = "lock"
+RESTORING = ".restoring"
+"""How the folder beside ends that takes the checkpoint's place once a restore has written all of it."""
 _HOUR = 3600
 _BLOCK = 1 << 20
 _CHECK = b', "check": '
@@ -128,12 +130,17 @@ class Checkpoint:
         self._lock.close()
 
     def load(self) -> tuple[dict[str, pl.DataFrame], dict[str, Any]] | None:
-        """Return frames and notes of the newest checkpoint; None if there is none; UserError if damaged."""
+        """Return the newest checkpoint's frames and notes; None if there is none; UserError if damaged or half."""
         path = self.folder / MANIFEST
         try:
             text = path.read_bytes()
             manifest = json.loads(text)
         except FileNotFoundError:
+            if (left := self.folder.with_name(self.folder.name + RESTORING)).exists():
+                raise UserError(
+                    f"{self.folder}: a restore ended in the middle",
+                    f"run it again, with --force; or remove {left} to begin with nothing",
+                ) from None
             self._sweep()
             return None
         except (OSError, ValueError, RecursionError) as error:

@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,11 @@ def restore(
         done = put_in_place(unpacked, homes, force=force)
     for path in done.files:
         click.echo(f"restored {path}")
+    for part, home in ((STATE, state), (DELIVERY, delivery_state)):
+        key, find, _ = _PLACES[part]
+        with suppress(ConfigError):
+            if home is not None and (named := find(config)).resolve() != home.resolve():
+                click.echo(f"{config}: warning: {key} is {named}: set it to {home.absolute()}", err=True)
     for path in done.aside:
         click.echo(f"kept {path}: what was there")
     if done.left:

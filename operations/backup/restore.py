@@ -13,15 +13,15 @@ from pathlib import Path
 
 from analysis.state import LOCK, exclusive
 from app import sqlite_file
-from app.errors import ClusterflowError, UserError
+from app.errors import FOREIGN, UserError, of_disk
 from ingest.checkpoint import LOCK as BRIDGE_LOCK
-from ingest.checkpoint import MANIFEST, without
+from ingest.checkpoint import MANIFEST, RESTORING, without
 from operations.backup.backup_file import BRIDGE, CONFIG, DELIVERY, EVENTS, LOGS, SPOOL, SQLITE_FILES, STATE
 
-_RESTORING = ".restoring"
 _OF_ARCHIVE = "archive", "samples"
 """Notes of a checkpoint on files that no backup holds. By these the bridge would delete what the flow archive has had
 since, and on another machine wait for a disk that is not there."""
+_HINT = f"{FOREIGN}, or name other folders: --state, --delivery-state, --config"
 _STATE_MODE = 0o640
 _EXECUTABLE = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
 
@@ -103,8 +103,8 @@ def put_in_place(unpacked: Path, homes: Homes, *, force: bool) -> Restored:
         force: take the place of what is there; a checkpoint and a spool are moved aside, never removed.
 
     Raises:
-        UserError: a service runs on that state, or something is in the way.
-        ClusterflowError: a file cannot be written.
+        UserError: a service runs on that state, something is in the way, or a file cannot be written.
+        ClusterflowError: there is no room.
     """
     folders = _folders(homes)
     try:
@@ -136,7 +136,7 @@ def put_in_place(unpacked: Path, homes: Homes, *, force: bool) -> Restored:
                 _put(scratch, target)
             aside = [_replace_folder(folder, scratch) for folder, scratch in fresh]
     except OSError as error:
-        raise ClusterflowError(f"{error.filename or homes.state}: {error.strerror}") from error
+        raise of_disk(error.filename or homes.state, error, _HINT) from error
     restored = (*moves.values(), *(folder.target for folder in whole))
     return Restored(restored, tuple(path for path in aside if path is not None), left)
 
@@ -217,7 +217,7 @@ def _make(folder: Path, mode: int) -> None:
 
 def _written_folder(folder: _Folder, unpacked: Path, held: ExitStack) -> Path:
     """Write a whole folder beside its place, locked; what is not in place in the end is removed."""
-    scratch = folder.target.with_name(folder.target.name + _RESTORING)
+    scratch = folder.target.with_name(folder.target.name + RESTORING)
     if scratch.is_symlink():
         # It would be written through.
         scratch.unlink()
@@ -252,7 +252,7 @@ def _written_beside(moves: dict[Path, Path], modes: dict[Path, int]) -> Iterator
     try:
         for source, target in moves.items():
             target.parent.mkdir(parents=True, exist_ok=True)
-            scratch = target.with_name(f".{target.name}{_RESTORING}")
+            scratch = target.with_name(f".{target.name}{RESTORING}")
             scratch.unlink(missing_ok=True)
             written[scratch] = target
             _write(source, scratch, modes.get(source, _STATE_MODE))

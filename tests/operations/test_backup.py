@@ -10,6 +10,7 @@ import os
 import shutil
 import sqlite3
 import stat
+import sys
 import tarfile
 import tempfile
 import threading
@@ -140,6 +141,38 @@ def test_it_comes_back_to_a_machine_that_has_nothing(site: Site) -> None:
     assert done.exception is None, done.output
     assert load_cluster(empty / "cluster.yaml").nodes == load_cluster(site.config).nodes
     assert (empty / "state" / "bridge" / "manifest.json").exists()
+
+
+def test_state_that_no_service_will_look_for_is_told(site: Site) -> None:
+    site.make()
+    done = site.bring_back("--force", "--state", str(site.home / "other"))
+    assert f"bridge.state is {site.state}: set it to {site.home / 'other'}" in done.stderr
+    site.config.write_text(site.config.read_text().replace(str(site.state), str(site.home / "other")))
+    assert "warning" not in site.bring_back("--force", "--state-only", "--state", str(site.home / "other")).output
+
+
+def test_what_may_not_be_written_says_what_to_do(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.make()
+    refused = PermissionError(errno.EACCES, "Permission denied", "lock")
+    monkeypatch.setattr("operations.backup.restore._without_service", Mock(side_effect=refused))
+    done = site.bring_back("--force")
+    assert isinstance(done.exception, UserError)
+    assert "lock: Permission denied (run it as the user of the services, or as root, or" in done.exception.lines()[0]
+
+
+def test_a_bridge_does_not_begin_with_nothing_where_a_restore_was_killed(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.make()
+    with monkeypatch.context() as patch:
+        # The folder that was there is aside; the one that takes its place is whole, and what would remove it is dead.
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)
+        patch.setattr(Path, "rename", lambda one, to: one.replace(to) if to.name != "bridge" else sys.exit())
+        site.bring_back("--force")
+    with pytest.raises(UserError, match="a restore ended in the middle"):
+        site.loaded()
+    assert site.bring_back("--force").exception is None
+    assert isinstance(site.loaded(), tuple)
 
 
 def test_no_secret_is_in_it_and_nobody_else_may_read_it(site: Site) -> None:
