@@ -5,6 +5,7 @@ points. Whatever dies in between, a restart finds a checkpoint whose points it w
 only when a checkpoint holds what was in them.
 """
 
+import math
 import threading
 import time
 from collections import Counter
@@ -190,7 +191,6 @@ class Bridge:
         begun = time.monotonic()
         is_whole = True
         try:
-            self._writer.prepare()
             self._restore()
             self._is_restored = True
             if self._clock is Clock.LIVE:
@@ -539,6 +539,7 @@ class Bridge:
         loaded = self._checkpoint.load()
         self._restore_archive(loaded[1] if loaded else {})
         if loaded is None:
+            self._writer.prepare()
             self._log.line("start", state="new")
             return
         frames, notes = loaded
@@ -567,6 +568,7 @@ class Bridge:
         self._counters_position = notes["counters_position"]
         if self._counters_source is not None:
             self._counters_source.resume(self._counters_position)
+        self._writer.prepare(min(self._rollup.oldest, self._engine.newest or math.inf))
         if not self._stop.is_set():
             # Whoever stops us now finds them in the checkpoint at the next start.
             self._write(self._engine.all_points())

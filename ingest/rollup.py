@@ -4,6 +4,7 @@ A rollup of a range can be made again at any time and gives the same points, so 
 it changed: late bytes reach every retention.
 """
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
@@ -60,6 +61,11 @@ class Rollup:
     def dump(self) -> dict[str, list[int]]:
         """Return the dirty windows for the checkpoint."""
         return {name: sorted(windows) for name, windows in self._dirty.items()}
+
+    @property
+    def oldest(self) -> float:
+        """Start of the first window that is to be recomputed, epoch seconds; infinite if there is none."""
+        return min((min(windows) for windows in self._dirty.values() if windows), default=math.inf)
 
     def load(self, dirty: dict[str, list[int]], minutes_from: int = 0) -> None:
         """Take the dirty windows of a checkpoint, and since when it has minutes."""

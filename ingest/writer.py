@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from dataclasses import replace
 from typing import TypeVar
 
 import polars as pl
@@ -15,7 +16,7 @@ from cluster.model import Retention
 from ingest.counters import Counters
 from store import schema, schema_version
 from store.influx import LacksDatabaseError, PartialWriteError, Store, StoreUnavailableError
-from store.points import batches
+from store.points import WINDOW, batches
 from store.schema import Measurement, Stage
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 10.0
@@ -26,6 +27,12 @@ _LAST_SECONDS = 10.0
 """Seconds for which a store that is slow is given what was begun, after we were asked to stop."""
 
 _GLANCE = 0.2
+
+_DAY = 86_400
+_EDGE_SECONDS = 600.0
+"""What is younger than the raw retention by less is too old once it is stored and rolled up."""
+_CATCHES_UP_SECONDS = 3600.0
+"""How long after the last point from before the raw retention this one stays longer."""
 
 _T = TypeVar("_T")
 
@@ -72,6 +79,8 @@ class Writer:
         self._finishes = finishes
         self._permit = permit
         self._patience_ends: float | None = None
+        self._kept = retentions
+        self._set_back = 0.0
         self.answered = time.monotonic()
 
     def write(self, measurement: Measurement, frame: pl.DataFrame, retention: str) -> int:
@@ -82,41 +91,84 @@ class Writer:
         """
         if schema.SHARD in measurement.tags and schema.SHARD not in frame.columns:
             frame = frame.with_columns(self._shard)
+        oldest = self._oldest(frame) if retention == self._retentions[0].name else None
         sent = 0
         for lines, count in batches(measurement, frame):
             if self._stop.is_set() and not self._finishes:
                 raise StoppedError("stopped before everything was written")
             self._end_if_late()
-            self._insist(lines, count, retention)
+            self._insist(lines, count, retention, oldest)
             sent += count
         return sent
 
-    def prepare(self) -> None:
+    def prepare(self, oldest: float | None = None) -> None:
         """Make the retentions, migrate an older schema; wait as long as the store is away.
+
+        Args:
+            oldest: start of the first window that may be written or rolled up, epoch seconds; the raw retention
+                reaches back to it until an hour after nothing so old came any more.
 
         Raises:
             UserError: the store was written by a newer clusterflow.
+            StoreError: it does not let us change its retentions.
         """
+        self._kept = self._retentions
+        if oldest is not None and self._is_beyond(oldest):
+            raw, *others = self._retentions
+            # Whole days, and one more: not changed again for each hour that is read.
+            days = int((time.time() - oldest) / _DAY) + 2
+            self._kept = replace(raw, keep=days * _DAY), *others
+            self._set_back = time.monotonic() + _CATCHES_UP_SECONDS
+            why = "older records waited; set back an hour after the last of them"
+            self._log.sparse("retention_lengthened", retention=raw.name, days=days, why=why)
 
         def tell(step: str) -> None:
             self._log.line("migrating", what=step)
 
-        self.patiently(lambda: schema_version.prepare(self._store, self._retentions, may_migrate=True, tell=tell))
+        self.patiently(lambda: schema_version.prepare(self._store, self._kept, may_migrate=True, tell=tell))
 
-    def _insist(self, lines: bytes, count: int, retention: str) -> None:
+    def _is_beyond(self, moment: float) -> bool:
+        """Whether the raw retention, as it is configured, hardly reaches back to a moment, or not at all."""
+        keep = self._retentions[0].keep
+        return bool(keep) and moment < time.time() - keep + _EDGE_SECONDS
+
+    def _oldest(self, frame: pl.DataFrame) -> float | None:
+        """Return the first window of points, of those that the raw retention may not take; set it back once all are."""
+        first = frame.get_column(WINDOW).min() if frame.height else None
+        oldest = float(str(first)) if first is not None and self._is_beyond(float(str(first))) else None
+        if self._kept is not self._retentions:
+            if oldest is not None:
+                self._set_back = time.monotonic() + _CATCHES_UP_SECONDS
+            elif time.monotonic() > self._set_back:
+                self.prepare()
+        return oldest
+
+    def _insist(self, lines: bytes, count: int, retention: str, oldest: float | None) -> None:
         try:
-            self.patiently(lambda: self._store.write(lines, retention))
+            self._send(lines, retention, oldest)
         except PartialWriteError as error:
             self._counters.add(Stage.WRITE, "points_refused", error.dropped)
             self._log.sparse("points_refused", dropped=error.dropped, why=error.message)
             self.answered = time.monotonic()
             count = max(count - error.dropped, 0)
-        except LacksDatabaseError:
-            # Somebody dropped the database under us.
-            self.prepare()
-            self.patiently(lambda: self._store.write(lines, retention))
         self._counters.add(Stage.WRITE, "points", count)
         self._counters.add(Stage.WRITE, "bytes", len(lines))
+
+    def _send(self, lines: bytes, retention: str, oldest: float | None) -> None:
+        try:
+            self.patiently(lambda: self._store.write(lines, retention))
+        except LacksDatabaseError:
+            # Somebody dropped the database under us.
+            self.prepare(oldest)
+        except PartialWriteError as error:
+            if not error.too_old or oldest is None:
+                raise
+            # It waited for longer than raw points are kept, or another bridge set the retention back: without it the
+            # points would be in minutes and hours neither.
+            self.prepare(oldest)
+        else:
+            return
+        self.patiently(lambda: self._store.write(lines, retention))
 
     def patiently(self, attempt: Callable[[], _T]) -> _T:
         """Return what an attempt at the store gives; try again as long as the store is away.

@@ -23,6 +23,7 @@ from ingest.read.spool import Source, Spool, StreamSource
 from store import schema
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB
+from store.schema import Stage
 
 
 def line(arrival: float, exporter: str = "127.0.0.1", size: int = 1000) -> bytes:
@@ -72,8 +73,8 @@ def known(influxdb_v1: LocalInfluxDB, fresh_database: str) -> Cluster:
     )
 
 
-def sent_bytes(known: Cluster) -> int:
-    answer = Store(known.store).query(f'SELECT sum("bytes") FROM "{schema.RAW}"."{schema.TRAFFIC.name}"')
+def sent_bytes(known: Cluster, retention: str = schema.RAW) -> int:
+    answer = Store(known.store).query(f'SELECT sum("bytes") FROM "{retention}"."{schema.TRAFFIC.name}"')
     return int(answer[0].values[0][1]) if answer else 0
 
 
@@ -234,3 +235,30 @@ def test_what_came_through_a_pipe_is_stored_when_stopped(known: Cluster, tmp_pat
     assert written > 100
     # Nothing was taken out of the pipe and dropped: the exporter wrote on while the last chunk was worked at.
     assert sent_bytes(known) == (written - left.count(b"\n")) * 1000
+
+
+def test_what_waited_for_longer_than_raw_points_are_kept_is_stored_and_rolled_up(
+    known: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder := tmp_path / "spool").mkdir()
+    store, asked = Store(known.store), f'SHOW RETENTION POLICIES ON "{known.store.database}"'
+    waited = time.time() - 10.5 * 86_400
+
+    def hours_kept_after(number: int, moment: float) -> str:
+        """Have a bridge begin, read a file, and end; return how long raw points are kept then."""
+        (folder / f"flows-{number}.csv").write_bytes(HEADER + line(moment) + line(moment + 1))
+        stop, counters = threading.Event(), Counters()
+        with Spool(folder) as spool:
+            bridge = a_bridge(known, spool, tmp_path, stop, Clock.LIVE, counters=counters)
+            bridge.run(lambda _: stop.set())
+        assert not counters.total(Stage.WRITE, "points_refused")
+        return str(next(row[1] for row in store.query(asked)[0].values if row[0] == schema.RAW))
+
+    assert hours_kept_after(1, waited) == "288h0m0s"
+    # Another bridge that begins sets it back meanwhile.
+    store.ensure(known.retentions())
+    assert hours_kept_after(2, waited + 3) == "288h0m0s"
+    assert sent_bytes(known) == sent_bytes(known, schema.MINUTE) == sent_bytes(known, schema.HOUR) == 4_000
+    monkeypatch.setattr("ingest.writer._CATCHES_UP_SECONDS", 0)
+    assert hours_kept_after(3, time.time()) == "168h0m0s"
+    store.close()
