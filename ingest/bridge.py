@@ -420,11 +420,14 @@ class Bridge:
         self._sending = self._sender.submit(self._write, changed)
         # The checkpoint just saved still has what is evicted now; the next one comes after these points are written,
         # or takes it back.
+        self._evict()
+        self._alive = time.monotonic()
+
+    def _evict(self) -> None:
         self._let_go = self._engine.evict()
         for table, rows in self._let_go:
             if self._clock is Clock.BACKFILL:
                 self._on_disk(partial(self._checkpoint.keep, table, rows, WINDOW))
-        self._alive = time.monotonic()
 
     def _finish_writing(self) -> None:
         """Wait for the points of the last flush; what went wrong with them goes wrong here."""
@@ -572,6 +575,8 @@ class Bridge:
         if not self._stop.is_set():
             # Whoever stops us now finds them in the checkpoint at the next start.
             self._write(self._engine.all_points())
+            # Else one that dies soon after each start, for want of memory, would find more at the next.
+            self._evict()
         if self._clock is Clock.LIVE:
             self._rollup.touch(horizon(time.time(), self._settings.grace))
         self._log.line("start", state="restored", windows_rows=self._engine.state_rows)

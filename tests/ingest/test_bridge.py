@@ -262,3 +262,21 @@ def test_what_waited_for_longer_than_raw_points_are_kept_is_stored_and_rolled_up
     monkeypatch.setattr("ingest.writer._CATCHES_UP_SECONDS", 0)
     assert hours_kept_after(3, time.time()) == "168h0m0s"
     store.close()
+
+
+def test_a_bridge_that_dies_after_each_start_finds_no_more_at_the_next(known: Cluster, tmp_path: Path) -> None:
+    (folder := tmp_path / "spool").mkdir()
+    found = []
+    for life in range(4):
+        (folder / f"flows-{life}.csv").write_bytes(HEADER + line(time.time() - 6 * 3600 + life * 3600))
+        with Spool(folder) as spool:
+            bridge = a_bridge(known, spool, tmp_path, threading.Event(), Clock.LIVE)
+            bridge._restore()
+            found.append(bridge._engine.state_rows)
+            assert bridge._step(lambda _: None)
+            # Its checkpoint is saved before windows are let go. Now it dies.
+            bridge._flush()
+            bridge._finish_writing()
+            bridge._checkpoint.close()
+    assert found[1] == found[2] == found[3] > 0
+    assert sent_bytes(known) == 4_000
