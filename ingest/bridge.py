@@ -48,6 +48,7 @@ from ingest.rollup import Rollup, horizon
 from ingest.writer import StoppedError, Writer
 from store import schema
 from store.influx import Store
+from store.influxql import Select, is_in, newest
 from store.points import WINDOW
 from store.schema import RAW, Measurement, Stage
 
@@ -122,7 +123,7 @@ class Bridge:
         self._renewal = None if reload is None else Renewal(reload, log)
         self._cluster = cluster
         self._settings = cluster.bridge
-        self._source = source
+        self._store, self._source = store, source
         self._counters_source = counters_source
         self._clock = clock
         self._dead_letter = dead_letter
@@ -441,6 +442,7 @@ class Bridge:
         notes |= {"position": self._position, "counters": self._counters.dump(), "rollup": self._rollup.dump()}
         notes["counters_position"] = self._counters_position
         notes["source"] = self._source.place
+        notes["saved"] = time.time()
         notes["rates"] = self._rates.dump()
         if self._cloud is not None:
             frames[_CLOUD_PAIRS] = self._cloud.ends.pairs
@@ -572,7 +574,12 @@ class Bridge:
         if self._counters_source is not None:
             self._counters_source.resume(self._counters_position)
         self._writer.prepare(min(self._rollup.oldest, self._engine.newest or math.inf))
-        if not self._stop.is_set():
+        # Checkpoints of before this was kept do not say when they were made.
+        if self._clock is Clock.LIVE and self._is_overtaken(notes.get("saved", time.time())):
+            what = "the store has newer points of this bridge, which stay: it is from a backup, or nothing came since"
+            self._log.line("checkpoint_overtaken", what=what)
+            self._evict()
+        elif not self._stop.is_set():
             # Whoever stops us now finds them in the checkpoint at the next start.
             self._write(self._engine.all_points())
             # Else one that dies soon after each start, for want of memory, would find more at the next.
@@ -580,6 +587,15 @@ class Bridge:
         if self._clock is Clock.LIVE:
             self._rollup.touch(horizon(time.time(), self._settings.grace))
         self._log.line("start", state="restored", windows_rows=self._engine.state_rows)
+
+    def _is_overtaken(self, saved: float) -> bool:
+        """Whether a bridge went on from this checkpoint: what it has of the windows of its grace is a part by now."""
+        ours = {schema.STAGE: Stage.BRIDGE.value, schema.REASON: schema.HEARTBEAT, schema.SHARD: self._settings.shard}
+        conditions = (is_in(tag, [value]) for tag, value in ours.items())
+        asked = Select(schema.PIPELINE, RAW).take(newest(schema.VALUE)).where(*conditions)
+        # What a clock that was ahead wrote says nothing.
+        asked = asked.between(int(saved) + self._settings.grace, int(time.time()) + 1)
+        return bool(self._writer.patiently(lambda: [*self._store.rows(asked)]))
 
     # -- what the pipeline says of itself --------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """The bridge on a real store: what it says of exporters and of itself after trouble."""
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -15,6 +16,7 @@ from app.log import Log
 from cluster.model import Cluster
 from cluster.reload import Reload
 from ingest.bridge import Bridge
+from ingest.checkpoint import Checkpoint
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
 from ingest.flows.normalise import Clock
@@ -280,3 +282,29 @@ def test_a_bridge_that_dies_after_each_start_finds_no_more_at_the_next(known: Cl
             bridge._checkpoint.close()
     assert found[1] == found[2] == found[3] > 0
     assert sent_bytes(known) == 4_000
+
+
+def test_a_checkpoint_from_a_backup_takes_nothing_from_a_store_that_went_on(known: Cluster, tmp_path: Path) -> None:
+    known = replace(known, bridge=replace(known.bridge, window=10, grace=10))
+    (folder := tmp_path / "spool").mkdir()
+    moment = time.time() // 10 * 10 - 60
+
+    def run_after(number: int, *moments: float) -> None:
+        (folder / f"flows-{number}.csv").write_bytes(HEADER + b"".join(map(line, moments)))
+        stop = threading.Event()
+        with Spool(folder) as spool:
+            a_bridge(known, spool, tmp_path, stop, Clock.LIVE).run(lambda _: stop.set())
+        (folder / f"flows-{number}.csv").unlink()
+
+    run_after(1, moment)
+    shutil.copytree(tmp_path / "state", tmp_path / "backup")
+    checkpoint = Checkpoint(tmp_path / "backup")
+    frames, notes = checkpoint.load() or ({}, {})
+    checkpoint.save(frames, notes | {"saved": notes["saved"] - 60})
+    checkpoint.close()
+    run_after(2, moment + 1, moment + 2)
+    assert sent_bytes(known) == 3_000
+    shutil.rmtree(tmp_path / "state")
+    (tmp_path / "backup").rename(tmp_path / "state")
+    run_after(3, time.time())
+    assert sent_bytes(known) == sent_bytes(known, schema.MINUTE) == 4_000
