@@ -74,13 +74,16 @@ class Samples:
             path = self._folder / f"{self._next:010d}-{first}-{last}.parquet"
             self._next += 1
             reason = "samples"
+            # One name for all: what is left of a write that was killed goes with the next.
+            scratch = self._folder / "writing.new"
             try:
                 self._folder.mkdir(parents=True, exist_ok=True)
-                scratch = path.with_suffix(".new")
                 rows.write_parquet(scratch, compression="zstd", compression_level=1)
                 scratch.replace(path)
             except (OSError, pl.exceptions.PolarsError) as error:
                 reason = "lost_samples"
+                with contextlib.suppress(OSError):
+                    scratch.unlink()
                 self._log.sparse("samples_not_written", rows=rows.height, why=str(error))
             self.counts[reason] = self.counts.get(reason, 0) + rows.height
         self._retire(now)

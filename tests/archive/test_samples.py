@@ -1,11 +1,13 @@
 """Single samples keep their times, are there once whatever dies, and give way to newer ones."""
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
+from trouble import fill_up, small_disk
 
 from app.log import Log
 from archive.samples import BYTES, SCHEMA, TIME, Samples, read_samples, samples_folder
@@ -112,3 +114,16 @@ def test_a_disk_that_refuses_costs_samples_that_are_counted(tmp_path: Path) -> N
     writer.take(rows(1, 2))
     writer.seal(T0)
     assert writer.take_counts() == {"lost_samples": 2}
+
+
+def test_a_full_disk_is_left_no_part_of_a_file(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 200) as disk:
+        ballast = fill_up(disk)
+        writer = Samples(disk / "0", parse_cluster(trace_scene.config(2, tmp_path)).archive, Log(quiet=True))
+        for moment in range(3):
+            # Somebody else's room, that comes back and goes.
+            os.truncate(ballast, ballast.stat().st_size - 16_384)
+            writer.take(rows(*range(moment, moment + 50_000)))
+            writer.seal(T0)
+        assert writer.take_counts() == {"lost_samples": 150_000}
+        assert [path for path in disk.rglob("*") if path.is_file()] == [ballast]
