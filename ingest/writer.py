@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import polars as pl
 
-from app.errors import ClusterflowError
+from app.errors import ClusterflowError, StoreError
 from app.log import Log
 from cluster.model import Retention
 from ingest.counters import Counters
@@ -80,7 +80,7 @@ class Writer:
         self._permit = permit
         self._patience_ends: float | None = None
         self._kept = retentions
-        self._set_back = 0.0
+        self._may_lengthen, self._set_back = True, 0.0
         self.answered = time.monotonic()
 
     def write(self, measurement: Measurement, frame: pl.DataFrame, retention: str) -> int:
@@ -112,20 +112,29 @@ class Writer:
             UserError: the store was written by a newer clusterflow.
             StoreError: it does not let us change its retentions.
         """
-        self._kept = self._retentions
-        if oldest is not None and self._is_beyond(oldest):
+        if oldest is not None and self._is_beyond(oldest) and self._may_lengthen:
             raw, *others = self._retentions
             # Whole days, and one more: not changed again for each hour that is read.
             days = int((time.time() - oldest) / _DAY) + 2
-            self._kept = replace(raw, keep=days * _DAY), *others
-            self._set_back = time.monotonic() + _CATCHES_UP_SECONDS
-            why = "older records waited; set back an hour after the last of them"
-            self._log.sparse("retention_lengthened", retention=raw.name, days=days, why=why)
+            try:
+                self._arrange((replace(raw, keep=max(days * _DAY, self._kept[0].keep)), *others))
+            except StoreError as error:
+                self._may_lengthen = False
+                why = " ".join(error.lines())
+                self._log.error("retention_too_short", retention=raw.name, days=days, why=why)
+            else:
+                why = "older records waited; set back an hour after the last of them"
+                self._log.sparse("retention_lengthened", retention=raw.name, days=days, why=why)
+                self._set_back = time.monotonic() + _CATCHES_UP_SECONDS
+                return
+        self._arrange(self._retentions)
 
+    def _arrange(self, retentions: tuple[Retention, ...]) -> None:
         def tell(step: str) -> None:
             self._log.line("migrating", what=step)
 
-        self.patiently(lambda: schema_version.prepare(self._store, self._kept, may_migrate=True, tell=tell))
+        self.patiently(lambda: schema_version.prepare(self._store, retentions, may_migrate=True, tell=tell))
+        self._kept = retentions
 
     def _is_beyond(self, moment: float) -> bool:
         """Whether the raw retention, as it is configured, hardly reaches back to a moment, or not at all."""
@@ -161,7 +170,7 @@ class Writer:
             # Somebody dropped the database under us.
             self.prepare(oldest)
         except PartialWriteError as error:
-            if not error.too_old or oldest is None:
+            if not error.too_old or oldest is None or not self._may_lengthen:
                 raise
             # It waited for longer than raw points are kept, or another bridge set the retention back: without it the
             # points would be in minutes and hours neither.

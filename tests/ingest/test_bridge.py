@@ -5,15 +5,16 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from test_engine import cluster
 
+from app.errors import StoreError
 from app.log import Log
-from cluster.model import Cluster
+from cluster.model import Cluster, Retention
 from cluster.reload import Reload
 from ingest.bridge import Bridge
 from ingest.checkpoint import Checkpoint
@@ -78,6 +79,17 @@ def known(influxdb_v1: LocalInfluxDB, fresh_database: str) -> Cluster:
 def sent_bytes(known: Cluster, retention: str = schema.RAW) -> int:
     answer = Store(known.store).query(f'SELECT sum("bytes") FROM "{retention}"."{schema.TRAFFIC.name}"')
     return int(answer[0].values[0][1]) if answer else 0
+
+
+def run_after(known: Cluster, tmp_path: Path, *moments: float) -> Counters:
+    """Have a live bridge begin, read a file with a record of each moment, and end; return its counters."""
+    (file := tmp_path / "spool" / f"flows-{time.monotonic_ns()}.csv").parent.mkdir(exist_ok=True)
+    file.write_bytes(HEADER + b"".join(map(line, moments)))
+    stop, counters = threading.Event(), Counters()
+    with Spool(file.parent) as spool:
+        a_bridge(known, spool, tmp_path, stop, Clock.LIVE, counters=counters).run(lambda _: stop.set())
+    file.unlink()
+    return counters
 
 
 @pytest.fixture
@@ -242,28 +254,37 @@ def test_what_came_through_a_pipe_is_stored_when_stopped(known: Cluster, tmp_pat
 def test_what_waited_for_longer_than_raw_points_are_kept_is_stored_and_rolled_up(
     known: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (folder := tmp_path / "spool").mkdir()
     store, asked = Store(known.store), f'SHOW RETENTION POLICIES ON "{known.store.database}"'
     waited = time.time() - 10.5 * 86_400
 
-    def hours_kept_after(number: int, moment: float) -> str:
-        """Have a bridge begin, read a file, and end; return how long raw points are kept then."""
-        (folder / f"flows-{number}.csv").write_bytes(HEADER + line(moment) + line(moment + 1))
-        stop, counters = threading.Event(), Counters()
-        with Spool(folder) as spool:
-            bridge = a_bridge(known, spool, tmp_path, stop, Clock.LIVE, counters=counters)
-            bridge.run(lambda _: stop.set())
-        assert not counters.total(Stage.WRITE, "points_refused")
+    def hours_kept_after(moment: float) -> str:
+        assert not run_after(known, tmp_path, moment, moment + 1).total(Stage.WRITE, "points_refused")
         return str(next(row[1] for row in store.query(asked)[0].values if row[0] == schema.RAW))
 
-    assert hours_kept_after(1, waited) == "288h0m0s"
+    assert hours_kept_after(waited) == "288h0m0s"
     # Another bridge that begins sets it back meanwhile.
     store.ensure(known.retentions())
-    assert hours_kept_after(2, waited + 3) == "288h0m0s"
+    assert hours_kept_after(waited + 3) == "288h0m0s"
     assert sent_bytes(known) == sent_bytes(known, schema.MINUTE) == sent_bytes(known, schema.HOUR) == 4_000
     monkeypatch.setattr("ingest.writer._CATCHES_UP_SECONDS", 0)
-    assert hours_kept_after(3, time.time()) == "168h0m0s"
+    assert hours_kept_after(time.time()) == "168h0m0s"
     store.close()
+
+
+def test_a_bridge_that_may_not_lengthen_the_retention_counts_what_is_refused_and_goes_on(
+    known: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ensure = Store.ensure
+
+    def refusing(store: Store, retentions: tuple[Retention, ...], tell: Callable[[str], None]) -> None:
+        if retentions[0].keep != known.store.keep_raw:
+            raise StoreError("user writer may not run: ALTER")
+        ensure(store, retentions, tell)
+
+    monkeypatch.setattr(Store, "ensure", refusing)
+    for moment in (time.time() - 10 * 86_400, time.time()):
+        assert run_after(known, tmp_path, moment).total(Stage.WRITE, "points_refused") > 0
+    assert sent_bytes(known) == 1_000
 
 
 def test_a_bridge_that_dies_after_each_start_finds_no_more_at_the_next(known: Cluster, tmp_path: Path) -> None:
@@ -286,25 +307,16 @@ def test_a_bridge_that_dies_after_each_start_finds_no_more_at_the_next(known: Cl
 
 def test_a_checkpoint_from_a_backup_takes_nothing_from_a_store_that_went_on(known: Cluster, tmp_path: Path) -> None:
     known = replace(known, bridge=replace(known.bridge, window=10, grace=10))
-    (folder := tmp_path / "spool").mkdir()
     moment = time.time() // 10 * 10 - 60
-
-    def run_after(number: int, *moments: float) -> None:
-        (folder / f"flows-{number}.csv").write_bytes(HEADER + b"".join(map(line, moments)))
-        stop = threading.Event()
-        with Spool(folder) as spool:
-            a_bridge(known, spool, tmp_path, stop, Clock.LIVE).run(lambda _: stop.set())
-        (folder / f"flows-{number}.csv").unlink()
-
-    run_after(1, moment)
+    run_after(known, tmp_path, moment)
     shutil.copytree(tmp_path / "state", tmp_path / "backup")
     checkpoint = Checkpoint(tmp_path / "backup")
     frames, notes = checkpoint.load() or ({}, {})
-    checkpoint.save(frames, notes | {"saved": notes["saved"] - 60})
+    checkpoint.save({**frames}, notes | {"saved": notes["saved"] - 60})
     checkpoint.close()
-    run_after(2, moment + 1, moment + 2)
+    run_after(known, tmp_path, moment + 1, moment + 2)
     assert sent_bytes(known) == 3_000
     shutil.rmtree(tmp_path / "state")
     (tmp_path / "backup").rename(tmp_path / "state")
-    run_after(3, time.time())
+    run_after(known, tmp_path, time.time())
     assert sent_bytes(known) == sent_bytes(known, schema.MINUTE) == 4_000
