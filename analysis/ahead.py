@@ -12,7 +12,7 @@ import numpy as np
 
 from analysis.detectors.study import JobWindows
 
-_READ = "sent", "packets", "written", "read", "heard", "rates", "competing", "storage_heard"
+_READ = "sent", "packets", "written", "read", "heard", "rates", "competing", "storage_heard", "apart"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from analysis.ahead import Ahead, Look, changed_from
 from analysis.detectors.rows import Rows, frame_of
 from analysis.detectors.study import FLAW, JobStudy, JobWindows, Memory, Points, Span
 from analysis.jobs.job_windows import end_of, overlapping, start_of
+from analysis.jobs.shared_nodes import Run, apart, others_of, run_of, sharing
 from analysis.standings import Standings
 from analysis.state import MOST_RUNS, State, fingerprint
 from analysis.window_reader import WindowReader, Windows
@@ -104,7 +107,9 @@ class JobRuns:
         self._names = tuple(study.name for study in studies)
         self._window, self._horizon, self._stretch, self._check = window, horizon, stretch, check
         self._thin, self._standings = thin, standings
-        self._running: dict[tuple[str, float], _Running] = {}
+        self._running: dict[Run, _Running] = {}
+        self._jobs: Sequence[Job] = ()
+        self._others: dict[Run, list[Job]] = {}
         self._windows: Windows | None = None
         self._following: Windows | None = None
         self._looked_at: set[str] = set()
@@ -145,6 +150,7 @@ class JobRuns:
         self._turn(jobs, span, following)
         # In the order of time: a run that ends in this pass may teach one that begins in it.
         judged = [job for job in sorted(overlapping(jobs, span.start, span.closed), key=start_of) if job.nodes]
+        self._jobs, self._others = jobs, sharing(judged)
         names = Counter(job.id for job in judged)
         for job in judged:
             running = self._at(job, span.start, jobs, raw_from)
@@ -183,9 +189,9 @@ class JobRuns:
         ahead, running.ahead = running.ahead, None
         if ahead is None or ahead.seen.start != running.at:
             rows, stands = self._advance(running, windows, settled), None
-            ahead, changed = Ahead(windows.of(job, settled, stop), []), settled
+            ahead, changed = Ahead(self._seen(windows, job, settled, stop), []), settled
         else:
-            seen = windows.of(job, running.at, stop)
+            seen = self._seen(windows, job, running.at, stop)
             changed = changed_from(ahead.seen, seen)
             ahead.forget(changed)
             rows, stands = self._settle(running, ahead, windows, settled)
@@ -230,7 +236,7 @@ class JobRuns:
         """Judge the windows from where the job is to `end` for good."""
         rows: list[Rows] = []
         for first, last in self._pieces(running.job, running.at, end):
-            part = windows.of(running.job, first, last)
+            part = self._seen(windows, running.job, first, last)
             running.carries, found = self._look(running.job, running.carries, part)
             running.at = last
             running.has_traffic = running.has_traffic or part.has_traffic
@@ -259,7 +265,7 @@ class JobRuns:
 
     def _at(self, job: Job, window: int, jobs: Sequence[Job], raw_from: int) -> _Running:
         """Return a job with its state before a window, from its first window on."""
-        key = job.id, start_of(job)
+        key = run_of(job)
         running = self._running.get(key) or self._found(job, raw_from)
         first = max(self._floor(start_of(job)), min(raw_from, window))
         if running is not None and running.job != job and _is_judged_alike(running.job, job, running.at):
@@ -288,6 +294,8 @@ class JobRuns:
         """Go through windows that were judged already, to know what they hand on."""
         job, first = running.job, running.at
         starts = range(running.at, upto, self._stretch)
+        if starts:
+            self._others[run_of(job)] = others_of(job, self._jobs)
         ahead = self._reader.begin(running.at, min(running.at + self._stretch, upto), job.nodes) if starts else None
         for start in starts:
             self._check()
@@ -298,6 +306,14 @@ class JobRuns:
             ahead = self._reader.begin(stop, min(stop + self._stretch, upto), job.nodes) if stop < upto else None
             if windows is not None:
                 self._advance(running, windows, stop)
+
+    def _seen(self, windows: Windows, job: Job, start: int, stop: int) -> JobWindows:
+        """Return a job's windows [start, stop), without what nodes send that belong to others as well."""
+        seen, others = windows.of(job, start, stop), overlapping(self._others.get(run_of(job), ()), start, stop)
+        if not others:
+            return seen
+        shared = apart(job, others, seen.starts, seen.window)
+        return replace(seen, sent=np.where(shared, 0.0, seen.sent), apart=shared)
 
     def _read(self, job: Job, start: int, stop: int) -> Windows:
         """Return windows that hold a job's: those of the pass, as a rule."""
@@ -351,7 +367,7 @@ class JobRuns:
         good = sorted((one for one in earlier if one.is_good), key=lambda one: (end_of(one), start_of(one), one.id))
         self._state.unlearn((one for one in earlier if not one.is_good), self._names)
         for run in good[-MOST_RUNS:]:
-            key = run.id, start_of(run)
+            key = run_of(run)
             under_way = self._running.get(key)
             if under_way is not None and not under_way.is_over:
                 complete = False

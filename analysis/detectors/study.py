@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from analysis.baseline import Floats
+from analysis.baseline import Flags, Floats
 from analysis.detectors.rows import Rows
 from cluster.model import Job
 from store.schema import Measurement
@@ -72,11 +72,12 @@ class JobWindows:
         start: of the first window, epoch seconds.
         window: seconds.
         sent, packets: bytes and packets to training groups; 0 where there is no point. Packets are known only of
-            windows whose `rates` are above 1.
+            windows whose `rates` are above 1. Bytes of nodes that are `apart` are 0.
         written, read: bytes to and from storage and model storage.
         heard: whether the exporter's flows hold bytes in the window; exporters of the compute plane.
         rates: [window] largest sampling rate of these exporters.
         storage_heard: as `heard`; exporters of the storage plane.
+        apart: [window, node] whether other jobs hold it than those that are compared; empty where no node is shared.
         competing: [window] bytes between storage and everybody who is not of this job.
         found: what the studies that ran before found in these windows; each that runs adds to it.
         is_final: whether nothing can change in them any more.
@@ -92,6 +93,7 @@ class JobWindows:
     rates: Floats = field(default_factory=lambda: np.zeros(0))
     competing: Floats = field(default_factory=lambda: np.zeros(0))
     storage_heard: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros((0, 0), np.bool_))
+    apart: Flags = field(default_factory=lambda: np.zeros((0, 0), np.bool_))
     found: Sequence[Rows] = ()
     is_final: bool = True
 
@@ -124,6 +126,7 @@ class JobWindows:
             rates=self.rates[part],
             competing=self.competing[part],
             storage_heard=self.storage_heard[part],
+            apart=self.apart[part],
         )
 
     @property

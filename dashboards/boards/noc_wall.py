@@ -260,7 +260,7 @@ def _cohort_counts(cluster: Cluster) -> Built:
     )
     face = Face(
         "cohort_counts", "",
-        "Nodes of running jobs by their latest window: ok, low, down, blind (their exporter is silent), or learning.",
+        "Nodes of running jobs by their latest window: ok, low, down, blind (exporter silent, or shared), or learning.",
         f"{transport.training_note(cluster)} Nodes with too few earlier runs are learning: nothing judges them.",
         "The training board shows each node against its limit.",
         x=7, y=0, w=7, h=4, links=(to_board("training", "Training"),), since=panels.newest(cluster, 120),

@@ -158,7 +158,7 @@ def _shares(cluster: Cluster) -> Built:
         cluster,
         Face(
             "shares", "States of the nodes",
-            "Learning, ok, low, down, or blind where its exporter is silent, for each node over time.",
+            "Learning, ok, low, down, or blind (exporter silent, or shared with another job), for each node over time.",
             f"{transport.training_note(cluster)} A gap means that no job ran.",
             "Click a node for observed, expected and limit.",
             x=7, y=14, w=17, h=10, links=(node_states.stragglers(cluster),),

@@ -65,7 +65,7 @@ def _cohort(cluster: Cluster) -> Built:
         cluster,
         Face(
             "cohort", "Nodes of the job",
-            "State of every node: learning, ok, low, down, or blind where its exporter is silent.",
+            "State of every node: learning, ok, low, down, or blind (exporter silent, or shared with another job).",
             f"{transport.training_note(cluster)} A gap means that no job ran.",
             "Click a node for its share against its limit, below.",
             x=0, y=23, w=17, h=10, links=(node_states.stragglers(cluster),),

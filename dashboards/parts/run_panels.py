@@ -92,7 +92,7 @@ def tiles(cluster: Cluster) -> tuple[Built, ...]:
             Face(
                 "low_nodes", "Nodes low or down",
                 f"Nodes of each job below their own limit; more than {many} of one job are one alert.",
-                "Nodes behind a silent exporter are blind, and not counted.",
+                "Nodes behind a silent exporter, or shared with another job, are blind, and not counted.",
                 "The Stragglers board ranks all nodes of a job.",
                 x=10, y=0, w=4, h=4, links=(to_board("stragglers", keep=(var.JOB,)),),
                 since=panels.newest(cluster, NOW),

@@ -137,6 +137,23 @@ def test_total_stop_is_down_and_counts_what_is_missing() -> None:
     assert missing[30:] == pytest.approx(expected.tolist(), rel=0.01)
 
 
+@pytest.mark.parametrize("of_others", [0.0, 0.2, 5.0])
+def test_what_other_jobs_send_is_no_measure(of_others: float) -> None:
+    """Half of its nodes are those of another job as well, and that is not like this one."""
+    shares = np.array([1.0] * 5 + [3.0] * 3)
+    sent = bytes_of(60, shares)
+    apart = np.zeros_like(sent, np.bool_)
+    apart[20:40, :4] = True
+    sent[apart] *= of_others
+    sent[30:35, 7] *= 0.5
+    windows = replace(evidence(sent), apart=apart)
+    points = judge(cohort(), baseline(shares), first_carry(cohort(), BOTH), windows)[1].nodes.frame()
+    for node in NODES[:4]:
+        assert states(points, node) == [OK] * 20 + [BLIND] * 20 + [OK] * 20
+    assert states(points, "n7")[28:38] == [OK] * 2 + [LOW] * 5 + [OK] * 3
+    assert {*states(points, "n4"), *states(points, "n5")} == {OK}
+
+
 def test_one_lost_window_is_over_at_once() -> None:
     sent = bytes_of(40)
     sent[30, 5] = 0

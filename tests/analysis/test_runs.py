@@ -529,5 +529,28 @@ def test_what_may_change_by_itself_is_judged_again(state: State, why: dict[str, 
     assert (20, 310, False) in looks or {(20, 300, False), (300, 310, False)} <= set(looks)
 
 
+@dataclass
+class Noting(Counting):
+    """A study that notes, by job, in which windows a node is held by others, and whether its bytes count there."""
+
+    told: dict[str, list[tuple[int, bool]]] = field(default_factory=dict)
+
+    def judge(self, job: Job, carry: int, windows: JobWindows) -> tuple[int, list[Rows]]:
+        apart = [row.any() for row in windows.apart] or [False] * len(windows)
+        assert [not row.all() for row in windows.sent] == apart
+        self.told.setdefault(job.id, []).extend(zip((windows.starts - NOW).tolist(), apart, strict=True))
+        return super().judge(job, carry, windows)
+
+
+def test_a_job_knows_who_else_held_its_nodes(state: State) -> None:
+    """In windows that it goes through again at a start as well as in those of the pass."""
+    study = Noting()
+    bench, nodes = Bench(state, study=study), (*NODES, "n2", "n3")
+    debug = [replace(job(f"debug-{at}", NOW + at, NOW + at + 60), job_class="debug") for at in (-600, 120)]
+    bench.judge([replace(job("long", NOW - 1200), nodes=nodes[1:]), *debug])
+    held = [at for at, is_apart in study.told["long"] if is_apart]
+    assert held == [*range(-600, -540, 10), *range(120, 180, 10)]
+
+
 def test_after_a_failure_all_is_judged_again(state: State) -> None:
     assert (20, 310, False) in round_by_round(state, Looking(), anew=True)

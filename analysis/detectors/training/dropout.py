@@ -22,7 +22,7 @@ windows without an exporter that could have seen the node (`blind`). Which expor
 So: if every exporter of the compute plane that was heard during the job is silent, all nodes are blind. If some
 are, a node that vanishes within two windows of their silence is blind until one of the two is back; a node that was
 low before stays low. A node that really dies in the same 20 s as an exporter is therefore shown as blind for as
-long as that exporter is silent.
+long as that exporter is silent. Nodes that other jobs hold as well are blind, too (`analysis.jobs.shared_nodes`).
 
 Where more nodes of a job are low or down at once than alert each for itself, they are one alert, until less than half
 as many are.
@@ -251,12 +251,14 @@ def judge(cohort: Cohort, baseline: Baseline, carry: Carry, windows: JobWindows)
     judging.carry.rate = max(carry.rate, float(windows.rates.max(initial=1.0)))
     # Where nobody samples, packets say nothing, and are not read.
     sampled = windows.rates > 1 if len(windows.rates) else np.zeros(len(windows), np.bool_)
+    apart = windows.apart if len(windows.apart) else np.zeros_like(windows.sent, np.bool_)
     verdicts = [
         judging.step(
             windows.start + index * cohort.window,
             sent,
             windows.packets[index] if sampled[index] else None,
             windows.heard[index],
+            apart[index],
         )
         for index, sent in enumerate(windows.sent)
     ]
@@ -278,7 +280,7 @@ class _Judging:
         self.was_ok: Flags = np.ones(cohort.size, np.bool_)
         self.worst_before = ""
 
-    def step(self, window: int, sent: Floats, packets: Floats | None, heard: Flags) -> _Verdicts:
+    def step(self, window: int, sent: Floats, packets: Floats | None, heard: Flags, apart: Flags) -> _Verdicts:
         """Judge one window; `packets`: None without sampling."""
         carry = self.carry
         self.was_ok, self.worst_before = carry.state == NodeState.OK, carry.worst
@@ -287,13 +289,16 @@ class _Judging:
             return self._verdicts(sent, np.ones(self.cohort.size, np.bool_), judged=False)
         suspects = self._suspects(window, silent)
         own = self._own_level(sent)
-        lost = suspects & (sent < self.policy.vanished * own)
+        lost = apart | (suspects & (sent < self.policy.vanished * own))
         alive = ~lost & ~(sent < self.policy.down * own)
         needed = self.policy.alive * (~lost).sum()
         # What is low already is no measure for the others, as long as there are enough of them.
         well = alive & (carry.low_for == 0)
         alive = well if well.sum() >= max(needed, self.policy.min_cohort) else alive
         ref = float(np.median(sent[alive])) if alive.sum() >= needed > 0 else 0.0
+        if ref and apart.any() and self.ready[alive].all():
+            # Some of the nodes need not send as much as the middle of all.
+            ref /= float(np.median(self.baseline.centre[alive]))
         if not self._is_working(window, ref, all_lost=bool(lost.all())):
             return self._verdicts(sent, lost, judged=False)
         carry.trail_sent = np.where(lost, carry.trail_sent, np.vstack([carry.trail_sent[1:], sent]))
