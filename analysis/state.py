@@ -56,6 +56,10 @@ _MOST_MEMORIES = 10_000
 goes first is what is farthest from the newest of its class, so that thousands of small jobs do not displace ten large
 ones."""
 
+_FEW_RUNS = 3
+"""A class with fewer runs judges nobody. Where each job has a name of its own there are thousands of them: they go
+before what a study is handed of other classes."""
+
 _WRITABLE = "set bridge.state to a folder that this user may write"
 _ROWS_AT_ONCE = 50_000
 _POSITION, _HEARD = "position", "heard"
@@ -111,10 +115,11 @@ DELETE FROM memory WHERE (study, job, start) IN (
 _FORGET_FARTHEST = """
 DELETE FROM memory WHERE (study, job, start) IN (
     SELECT study, job, start FROM (
-        SELECT study, job, start, end, row_number() OVER (
+        SELECT study, job, start, end, count(*) OVER (PARTITION BY study, job_class, flaw = '') AS runs,
+        row_number() OVER (
             PARTITION BY study, job_class, flaw = '' ORDER BY end DESC, start DESC, job DESC
         ) AS place FROM memory
-    ) ORDER BY place DESC, end, start, job, study LIMIT ?
+    ) ORDER BY CASE WHEN runs < ? THEN ? ELSE place END DESC, end, start, job, study LIMIT ?
 )
 """
 
@@ -396,7 +401,7 @@ class State:
             self._connection.executemany("DELETE FROM memory WHERE job_class = ?", gone)
             (count,) = self._connection.execute("SELECT count(*) FROM memory").fetchone()
             if count > _MOST_MEMORIES:
-                self._connection.execute(_FORGET_FARTHEST, (count - _MOST_MEMORIES,))
+                self._connection.execute(_FORGET_FARTHEST, (_FEW_RUNS, MOST_RUNS, count - _MOST_MEMORIES))
 
     def memories(self, study: str, job_class: str, before: float, most: int) -> list[Memory]:
         """Return what good runs of a class that ended at or before a moment taught a study, newest first."""

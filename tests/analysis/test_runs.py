@@ -456,6 +456,18 @@ def test_many_small_runs_do_not_displace_few_others(state: State, monkeypatch: p
     assert state.memories("counting", "eval", NOW, 1)[0]["job"] == "run-99"
 
 
+@pytest.mark.parametrize("runs", [1, 2])
+def test_names_that_are_used_once_or_twice_displace_no_class_that_judges(
+    state: State, monkeypatch: pytest.MonkeyPatch, runs: int
+) -> None:
+    """A job that returns after three weeks, beside hundreds that each have a name of their own."""
+    monkeypatch.setattr(memory, "_MOST_MEMORIES", 30)
+    keep(state, *(job(f"old-{day}", NOW - day * DAY, NOW - day * DAY + 60, job_class="llm") for day in range(21, 28)))
+    keep(state, *(replace(run, job_class=f"class-{number // runs}") for number, run in enumerate(evals(100))))
+    state.forget_runs(NOW - 30 * DAY, set())
+    assert (remembered(state, "llm"), remembered(state, f"class-{99 // runs}")) == (7, runs)
+
+
 def test_the_analysis_forgets_when_a_run_is_over(state: State) -> None:
     keep(state, job("once", NOW - 100 * DAY, NOW - 100 * DAY + 60, job_class="once"))
     bench = Bench(state)
