@@ -12,7 +12,7 @@ import scene
 
 from analysis.detectors.egress import exfiltration
 from analysis.detectors.egress.exfiltration_study import ExfiltrationStudy, drilled, watched
-from analysis.detectors.egress.history import BYTES, EgressHistory
+from analysis.detectors.egress.history import BIN, BYTES, EgressHistory
 from analysis.detectors.study import Span
 from bench.evasions.library import MANY, NEAR_MISSES, PARTNERS, THEFTS, Theft
 from bench.evasions.play import judged, play, study_of
@@ -77,6 +77,24 @@ def test_a_theft_is_told_where_approved_addresses_get_little(influxdb_v1: LocalI
     told = play(cluster, store, theft)
     store.close()
     assert (told.alerts, told.gone < 60e9) == (1, True), told
+
+
+@pytest.mark.parametrize("late", [0, 25])
+def test_a_nightly_copy_is_no_theft(influxdb_v1: LocalInfluxDB, fresh_database: str, late: int) -> None:
+    """500 GB within an hour, by the clock on the wall, which is put forward in the second night.
+
+    Every other night it begins some minutes later.
+    """
+    cluster = cluster_of(influxdb_v1.url, fresh_database)
+    nights = [datetime(2026, 3, day, 4, late * (day % 2), tzinfo=cluster.site.time_zone) for day in range(14, 30)]
+    begins = [int(night.timestamp()) for night in nights]
+    bins = np.arange(0, HOUR, BIN)
+    copy = talk("store-1", PARTNERS[0])
+    store = put(cluster, pl.concat(sent(copy, begin + bins, np.full(len(bins), 500e9 / len(bins))) for begin in begins))
+    study = study_of(cluster, store)
+    found = [begun(judged(study, begin // HOUR * HOUR, begin // HOUR * HOUR + 2 * HOUR)) for begin in begins[-2:]]
+    store.close()
+    assert found == [[], []]
 
 
 # -- what is usual --------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from analysis.detectors.egress.history import (
     MONTH,
     EgressHistory,
     boundary,
+    next_hour,
 )
 from analysis.detectors.study import Points, Span
 from cluster.calendar import SATURDAY, THURSDAY, local_time, off_hours_mask
@@ -457,6 +458,9 @@ class _Slow:
         study = self._study
         nothing = np.zeros(len(study.groups))
         limits = study.cluster.thresholds
+        # What comes once a day comes a little earlier than the day before, or by an hour where the clock is put
+        # forward: two of them in one sum would be a theft.
+        begin = max(begin, next_hour(at - DAY) + HOUR)
         # Less than may leave at all is not looked at closer: it is too little even if nothing of it is usual.
         most = sent + self._sent(_LEARNT, begin, until, at)
         if (most / study.scale).sum() <= limits.exfil_24h:
