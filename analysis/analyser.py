@@ -29,6 +29,7 @@ from app.errors import ClusterflowError, UserError
 from app.log import Log
 from app.units import format_moment
 from cluster.model import Cluster, Job
+from cluster.scalars.kinds import some
 from ingest.flows.enriching import list_points
 from store import schema
 from store.influx import Store
@@ -102,6 +103,9 @@ class Analyser:
         self._is_stopping = is_stopping
         for before, name in state.follow_groups(cluster).items():
             log.line("group_renamed", before=before, now=name, what="what was known of it stays known")
+        if nodes := state.follow_nodes(cluster):
+            told = some([f"{before} -> {name}" for before, name in nodes.items()])
+            log.line("nodes_renamed", nodes=told, what="what was known of them stays known")
         self._output = Output(store, log)
         self._gpus = gpus_of(cluster)
         self._studies, self._runs, self._late_rows = self._begun()

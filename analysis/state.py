@@ -89,6 +89,7 @@ CREATE TABLE IF NOT EXISTS opener (
     new INTEGER NOT NULL, PRIMARY KEY (src, dst_group, service)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS group_members (name TEXT PRIMARY KEY, members TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS node_address (address TEXT PRIMARY KEY, node TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS memory (
     study TEXT NOT NULL, job TEXT NOT NULL, job_class TEXT NOT NULL, start REAL NOT NULL, end REAL NOT NULL,
     fingerprint TEXT NOT NULL, flaw TEXT NOT NULL, memory TEXT NOT NULL, PRIMARY KEY (study, job, start)
@@ -100,6 +101,8 @@ DELETE FROM contact WHERE (src, dst) IN (SELECT src, dst FROM contact WHERE last
 """
 _OF_GROUPS = (("network", schema.SRC_GROUP), ("opener", schema.DST_GROUP), ("country", schema.DST_GROUP))
 """Tables that know something of groups, and the column with their names."""
+_OF_NODES = ("contact", "decision", "opener")
+"""Tables that know something of nodes, by `src`."""
 
 _ADDED = (("contact", "last_seen", "INTEGER NOT NULL DEFAULT 0"),)
 
@@ -233,6 +236,43 @@ class State:
                 self._connection.execute("DELETE FROM group_members")
                 self._connection.executemany("INSERT INTO group_members VALUES (?, ?)", now.items())
         return renamed
+
+    def follow_nodes(self, cluster: Cluster) -> dict[str, str]:
+        """Take over what is known of nodes that were renamed, or were no nodes yet; return the names: before -> now.
+
+        A node is known again by its addresses, so one that replaces another at its address goes on as that one.
+        """
+        now = {str(one.address): node.name for node in cluster.nodes for one in node.addresses}
+        before = dict(self._connection.execute("SELECT address, node FROM node_address"))
+        names, known = set(now.values()), set(before.values())
+        heirs: dict[str, set[str]] = {}
+        for address, name in before.items():
+            if name not in names and address in now:
+                heirs.setdefault(name, set()).add(now[address])
+        renamed = {name: heir for name, (heir, *others) in heirs.items() if not others and heir not in known}
+        if now != before:
+            fresh = {address: name for address, name in now.items() if address not in before}
+            with self._connection:
+                for table in _OF_NODES:
+                    columns = [row[1] for row in self._connection.execute(f"PRAGMA table_info({table})")]
+                    taken = ", ".join("?" if column == schema.SRC else column for column in columns)
+                    # Windows that are judged again have the old name: it stays known.
+                    copy = f"INSERT OR IGNORE INTO {table} SELECT {taken} FROM {table} WHERE src = ?"  # noqa: S608 - our names
+                    self._connection.executemany(copy, [(name, old) for old, name in {**fresh, **renamed}.items()])
+                if renamed:
+                    self._rename_in_memories(renamed)
+                self._connection.execute("DELETE FROM node_address")
+                self._connection.executemany("INSERT INTO node_address VALUES (?, ?)", now.items())
+        return renamed
+
+    def _rename_in_memories(self, renamed: Mapping[str, str]) -> None:
+        rows = self._connection.execute("SELECT memory, study, job, start FROM memory WHERE flaw = ''").fetchall()
+        for text, *key in rows:
+            told = json.loads(text)
+            if isinstance(nodes := told.get("nodes"), list) and not renamed.keys().isdisjoint(nodes):
+                told["nodes"] = [renamed.get(node, node) for node in nodes]
+                change = "UPDATE memory SET memory = ? WHERE study = ? AND job = ? AND start = ?"
+                self._connection.execute(change, (json.dumps(told), *key))
 
     # -- position ----------------------------------------------------------------------------------
 

@@ -5,6 +5,8 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
 
 import polars as pl
@@ -17,7 +19,7 @@ from analysis.detectors.study import Span
 from analysis.evidence import Reader
 from analysis.state import FILE, State
 from app.log import Log
-from cluster.model import Cluster
+from cluster.model import Cluster, Job, Node, NodeAddress
 from store import schema
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB
@@ -65,6 +67,48 @@ def site(influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path) -> Ite
 def contacts(*rows: tuple[str, str, int]) -> pl.DataFrame:
     full = [(src, dst, "training", "external", "", "", first, 0, 0) for src, dst, first in rows]
     return pl.DataFrame(full, schema=CONTACT_COLUMNS, orient="row")
+
+
+def listed(**nodes: str) -> Cluster:
+    """Return a cluster with these nodes, each with its addresses."""
+    found = (
+        Node(name, "training", tuple(NodeAddress(ip_address(one)) for one in told.split()))
+        for name, told in nodes.items()
+    )
+    return replace(scene.cluster_of("", ""), nodes=tuple(found))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_known"),
+    [
+        pytest.param({"old": "10.20.0.1 10.20.1.1"}, {"new": "10.20.0.1 10.20.1.1"}, True, id="renamed"),
+        pytest.param({"old": "10.20.0.1 10.20.1.1"}, {"new": "10.20.1.1"}, True, id="and lost an address"),
+        pytest.param({}, {"new": "10.20.0.9"}, True, id="listed with its address at last"),
+        pytest.param({"old": "10.20.0.1"}, {"new": "10.20.0.2"}, False, id="another one"),
+        pytest.param({"old": "10.20.0.1"}, {"new": "10.20.0.1", "old": "10.20.0.3"}, False, id="took an address over"),
+        pytest.param({"old": "10.20.0.1", "new": "10.20.0.2"}, {"new": "10.20.0.1"}, False, id="was there before"),
+        pytest.param(
+            {"old": "10.20.0.1 10.20.1.1"}, {"new": "10.20.0.1", "other": "10.20.1.1"}, False, id="taken apart"
+        ),
+    ],
+)
+def test_a_node_that_is_renamed_keeps_what_is_known_of_it(
+    tmp_path: Path, before: dict[str, str], now: dict[str, str], *, is_known: bool
+) -> None:
+    """Its contacts and what runs taught of it; windows that are judged again hold the old name."""
+    src, dst = next(iter(before), "10.20.0.9"), "203.0.113.8"
+    run = Job("run", "llm", (src, "gpu-9"), datetime.fromtimestamp(NOW, UTC), datetime.fromtimestamp(NOW + 600, UTC))
+    with State.open(tmp_path) as state:
+        state.follow_nodes(listed(**before))
+        state.save_contacts(0, contacts((src, dst, NOW)), contacts().with_columns(pl.lit(0).alias(LAST_SEEN)))
+        state.acknowledge(src, dst, NOW)
+        state.remember(run, {"dropout": {"nodes": [src, "gpu-9"]}, "cohort": {"nodes": 2}})
+        state.follow_nodes(listed(**now))
+        assert state.follow_nodes(listed(**now)) == {}
+        expected = {src, "new"} if is_known else {src}
+        assert {*state.contacts().get_column(schema.SRC)} == expected == {*state.decisions().get_column(schema.SRC)}
+        name = "new" if is_known and before else src
+        assert state.memories("dropout", "llm", NOW + 600, 1) == [{"nodes": [name, "gpu-9"]}]
 
 
 def test_a_pair_is_forgotten_when_the_store_tells_nothing_of_it_any_more(site: Site) -> None:
