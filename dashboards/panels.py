@@ -291,10 +291,10 @@ def group_words(cluster: Cluster) -> Json:
     return words({group_id: (title, "") for group_id, title in titles.items()})
 
 
-def pair_words(cluster: Cluster, arrow: str) -> Json:
-    """Return the mapping of pairs of group ids to titles, for table columns."""
-    titles = group_titles(cluster)
-    return words({f"{src} {arrow} {dst}": (f"{titles[src]} → {titles[dst]}", "") for src in titles for dst in titles})
+def parted(column: str, arrow: str) -> Json:
+    """Return the transformation of a column of group pairs to two, named as the tags of source and destination."""
+    regex = f"/^(?<{schema.SRC_GROUP}>.+) {arrow} (?<{schema.DST_GROUP}>.+)$/"
+    return {"id": "extractFields", "options": {"source": column, "format": "regexp", "regExp": regex}}
 
 
 def place_columns() -> list[Column]:

@@ -193,11 +193,12 @@ def asked_by(pairs: tuple[tuple[str, str], ...], retention: str) -> Select:
 
 def is_any_pair(pairs: Iterable[tuple[str, str]]) -> Condition:
     """Source and destination group are one of these pairs; with no pairs, nothing matches."""
-    listed = tuple(pairs)
+    by_source: dict[str, list[str]] = {}
+    for src, dst in pairs:
+        by_source.setdefault(src, []).append(dst)
     by_destinations: dict[tuple[str, ...], list[str]] = {}
-    for src in dict.fromkeys(src for src, _ in listed):
-        destinations = tuple(dst for source, dst in listed if source == src)
-        by_destinations.setdefault(destinations, []).append(src)
+    for src, destinations in by_source.items():
+        by_destinations.setdefault(tuple(destinations), []).append(src)
     terms = [
         all_of(is_in(schema.SRC_GROUP, sources), is_in(schema.DST_GROUP, destinations))
         for destinations, sources in by_destinations.items()

@@ -196,10 +196,15 @@ def _table(
 ) -> Built:
     shows, cannot = sentences
     kind = [panels.Column(schema.KIND, "Kind", width=50)] if len(kinds) > 1 else []
-    pairs = (panels.pair_words(cluster, _ARROW),) if kinds == (Capacity.PAIR,) else ()
+    is_pair = kinds == (Capacity.PAIR,)
     # Only the subject of a storage node is a name that another board can choose.
     is_node = kinds == (Capacity.ENDPOINT,)
     explore = to_board("explore", node=row(schema.SUBJECT)) if is_node else to_board("explore")
+    what = [panels.Column(schema.SUBJECT, "What", links=(explore,))]
+    if is_pair:
+        words = (panels.group_words(cluster),)
+        ends = ((schema.SRC_GROUP, "From"), (schema.DST_GROUP, "To"))
+        what = [panels.Column(tag, end, mappings=words, links=(explore,)) for tag, end in ends]
     return panels.table(
         cluster,
         Face(
@@ -211,7 +216,7 @@ def _table(
         [_newest_rows(*kinds)],
         [
             *kind,
-            panels.Column(schema.SUBJECT, "What", mappings=pairs, links=(explore,)),
+            *what,
             panels.Column(schema.P95.name, "p95, 24 h", Unit.BITS_PER_SECOND, width=85),
             panels.Column(schema.PEAK.name, "Peak", Unit.BITS_PER_SECOND, width=85),
             panels.Column(schema.LIMIT_BPS.name, "Limit", Unit.BITS_PER_SECOND, width=85),
@@ -222,6 +227,7 @@ def _table(
             panels.Column(_MOMENT, "Full", "dateTimeFromNow", width=100),
         ],
         order=TableOrder(schema.UTILISATION.name),
+        before=[panels.parted(schema.SUBJECT, _ARROW)] if is_pair else [],
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from dashboards.links import CELL, clicked, to_board
 from dashboards.palette import group_titles
 from dashboards.panels import Built, Cell, Column, Face, TableOrder
 from dashboards.parts import transport
-from dashboards.parts.matrix import listed_groups, matrix_panel
+from dashboards.parts.matrix import MOST, listed_groups, matrix_panel
 from store import schema
 from store.influxql import Select, Unit, bit_rate, total
 
@@ -18,12 +18,15 @@ BOARD = "group_matrix"
 
 def page(cluster: Cluster) -> Page:
     """Return the board."""
+    # The list of pairs that stands for a large matrix tells volumes, too.
+    is_list = len(cluster.groups) > MOST
+    high = 22 if is_list else 11
     return Page(
         BOARD,
         (
-            matrix_panel(cluster, x=0, y=0, w=17, h=11),
-            _transport(cluster),
-            _volumes(cluster),
+            matrix_panel(cluster, x=0, y=0, w=17, h=high),
+            _transport(cluster, high),
+            *([] if is_list else [_volumes(cluster)]),
             _over_time(cluster),
             violation_table(cluster, "violations", x=10, y=22, w=14, h=11),
         ),
@@ -33,7 +36,7 @@ def page(cluster: Cluster) -> Page:
     )
 
 
-def _transport(cluster: Cluster) -> Built:
+def _transport(cluster: Cluster, high: int) -> Built:
     return panels.text(
         cluster,
         Face(
@@ -41,7 +44,7 @@ def _transport(cluster: Cluster) -> Built:
             "Which group pairs are visible at all, by the transport that cluster.yaml declares.",
             "A pair declared wrongly is shown wrongly: nothing here measures transports.",
             "The training board says what it means for jobs.",
-            x=17, y=0, w=7, h=11, links=(to_board("training", "Training"),),
+            x=17, y=0, w=7, h=high, links=(to_board("training", "Training"),),
         ),
         transport.explanation(cluster),
     )  # fmt: skip

@@ -3,18 +3,28 @@
 InfluxQL has no joins and no constants, so each cell carries its meaning in its sign: bytes if the pair is allowed,
 minus bytes if it is not, zero if it is allowed and silent. One query a column (a destination group), joined by the row
 (source group). The zeros come from the row's other traffic: a group that sent nothing at all has no row.
+
+So many columns, or squares, as groups are for some twenty: of more groups the pairs that talked are listed, those that
+`allowed` does not list first.
 """
+
+from html import escape
 
 from cluster.model import EXTERNAL, Cluster
 from dashboards import panels, questions
 from dashboards import variables as var
 from dashboards.links import CELL, to_board
 from dashboards.palette import DIM, LOOK, QUIET, UNUSED, group_titles, short_titles
-from dashboards.panels import Box, Built, Cell, Column, Face, Json, TableOrder
+from dashboards.panels import TIME, Box, Built, Cell, Column, Face, Json, Limit, TableOrder
 from dashboards.parts import transport
 from store import schema
-from store.influxql import Query, Select, Unit, count, is_in, not_in, scaled, total
+from store.influxql import Query, Select, Unit, count, is_in, not_in, scaled, top_rows, total
 
+MOST = 25
+"""Groups that a matrix shows: with the outside it asks as many queries as there are letters for them."""
+
+_PAIRS = 500
+_VIOLATING = "violating"
 _HALF_A_BYTE = 0.5
 _MORE_THAN_EVER = 1e30
 
@@ -51,6 +61,8 @@ def state_words() -> tuple[Json, ...]:
 
 def matrix_panel(cluster: Cluster, *, x: int, y: int, w: int, h: int) -> Built:
     """Return the matrix in words: allowed, unused permit, violating; its links carry the chosen groups along."""
+    if len(cluster.groups) > MOST:
+        return _pairs(cluster, x=x, y=y, w=w, h=h)
     titles = group_titles(cluster)
     groups = listed_groups(cluster)
     explore = to_board("explore", "Explore what it sends", src=CELL)
@@ -78,12 +90,58 @@ def matrix_panel(cluster: Cluster, *, x: int, y: int, w: int, h: int) -> Built:
     )  # fmt: skip
 
 
+def pair_queries() -> tuple[Query, Query]:
+    """Return the group pairs that talked, the largest, by bytes: those that may not, and all."""
+    sent, violating = total(schema.BYTES), total(schema.BYTES, _VIOLATING)
+    asked = (
+        Select(schema.VIOLATION, schema.MINUTE).take(violating).where(questions.NOT_ALLOWED),
+        Select(schema.TRAFFIC, schema.MINUTE).take(sent),
+    )
+    not_allowed, talked = (one.where(*var.chosen_groups()).by(schema.SRC_GROUP, schema.DST_GROUP) for one in asked)
+    return top_rows(not_allowed, _PAIRS), top_rows(talked, _PAIRS)
+
+
+def _pairs(cluster: Cluster, *, x: int, y: int, w: int, h: int) -> Built:
+    words = (panels.group_words(cluster),)
+    explore = to_board("explore", "Explore what it sends", src=CELL)
+    return panels.table(
+        cluster,
+        Face(
+            "matrix", "Who talks to whom",
+            f"The group pairs that talked, those that `allowed` does not list first, and the largest {_PAIRS} at most.",
+            "Pairs that may talk and did not have no row: `clusterflow audit` lists such permits. "
+            f"{transport.note(cluster)}",
+            "Choose groups above for fewer rows; Egress & security lists the violating conversations.",
+            x=x, y=y, w=w, h=h,
+            links=(
+                to_board("group_matrix", keep=var.GROUPS), to_board("egress", "Violations", keep=var.GROUPS),
+            ),
+        ),
+        pair_queries(),
+        [
+            Column(schema.SRC_GROUP, "From", mappings=words, links=(explore,)),
+            Column(schema.DST_GROUP, "To", mappings=words),
+            Column(_VIOLATING, "Not allowed", Unit.BYTES, Cell.COLOUR, limit=Limit(look=1), width=110),
+            Column(schema.BYTES.name, "Bytes", Unit.BYTES, Cell.BAR, width=150),
+        ],
+        # The second order, of two, is the one that counts: pairs that may talk have nothing there.
+        order=TableOrder(_VIOLATING),
+        before=[
+            {"id": "filterFieldsByName", "options": {"exclude": {"names": [TIME]}}},
+            {"id": "merge", "options": {}},
+            {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": schema.BYTES.name, "desc": True}]}},
+        ],
+        limit_rows=_PAIRS,
+    )  # fmt: skip
+
+
 # -- the same, drawn for a wall --------------------------------------------------------------------------
 
 _NAMES_WIDE = 38.0
 """Percent of the drawing that the names of the rows take."""
 
 _LETTERS = 20
+_LINES = 12
 _DRAWN_HIGH, _DRAWN_WIDE = 350, 530
 """Pixels, about: with more groups than have a line or column of their own in it, letters become smaller."""
 
@@ -97,6 +155,8 @@ def matrix_drawing(cluster: Cluster, name: str, *, x: int, y: int, w: int, h: in
     What is allowed and used is quiet, what is allowed and silent a shade, what is not allowed and seen orange, with a
     mark in it; nothing else has a colour.
     """
+    if len(cluster.groups) > MOST:
+        return _violating(cluster, name, x=x, y=y, w=w, h=h, since=since)
     groups = listed_groups(cluster)
     titles, heads = short_titles(cluster), _heads([short_titles(cluster)[one] for one in groups])
     high, wide = 100 / (len(groups) + 1), (100 - _NAMES_WIDE) / len(groups)
@@ -140,6 +200,33 @@ def matrix_drawing(cluster: Cluster, name: str, *, x: int, y: int, w: int, h: in
         [query.per_series("Bytes of a group pair.", alias=alias)],
         boxes,
         overrides=overrides,
+    )  # fmt: skip
+
+
+def _violating(cluster: Cluster, name: str, *, x: int, y: int, w: int, h: int, since: str) -> Built:
+    """Return the list of the group pairs that talked though they may not, in a wall's letters."""
+    large = panels.large_text(_LETTERS, text="{}")["options"]["result"]["text"]
+    titles = short_titles(cluster).items()
+    words = (panels.words({one: (large.replace("{}", escape(title)), "") for one, title in titles}),)
+    inner = questions.violating(schema.MINUTE).by(schema.SRC_GROUP, schema.DST_GROUP)
+    return panels.table(
+        cluster,
+        Face(
+            name, "",
+            f"Which groups talked within {since} though `allowed` does not list them, the most bytes first.",
+            transport.note(cluster),
+            "Egress & security lists the violating conversations.",
+            x=x, y=y, w=w, h=h, since=since,
+            links=(to_board("group_matrix"), to_board("egress", "Violations")),
+        ),
+        [top_rows(inner, _LINES)],
+        [
+            Column(schema.SRC_GROUP, "Not allowed: from", cell=Cell.HTML, mappings=words),
+            Column(schema.DST_GROUP, "to", cell=Cell.HTML, mappings=words),
+            Column(schema.BYTES.name, "Bytes", Unit.BYTES, Cell.COLOUR, limit=Limit(look=1), width=90),
+        ],
+        order=TableOrder(schema.BYTES.name),
+        missing="nobody talks that may not",
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from dashboards import questions
 from dashboards import variables as var
 from dashboards.boards import checkpoints, noc_wall, training
 from dashboards.boards.explore import page as explore_page
-from dashboards.parts.matrix import column_query
+from dashboards.parts.matrix import column_query, pair_queries
 from dashboards.parts.spread import FASTEST, MEDIAN, SLOWEST, node_spread
 from dashboards.provision import boards
 from store import schema
@@ -192,6 +192,21 @@ def test_the_matrix_tells_allowed_unused_and_violating(filled: Filled) -> None:
     assert storage["management"] == 0, "allowed, and silent"
     assert "model_storage" not in storage, "not allowed, and silent"
     assert cells(EXTERNAL)["model_storage"] < 0
+
+
+def test_the_list_of_a_large_matrix_tells_what_is_not_allowed(filled: Filled) -> None:
+    values = defaults(BOARDS["egress"])
+    texts = [
+        expand(query.text, start=filled.now - 3600, end=filled.now, minimum="", variables=values)
+        for query in pair_queries()
+    ]
+    not_allowed, talked = (
+        {tuple(row[series.columns.index(tag)] for tag in (schema.SRC_GROUP, schema.DST_GROUP)) for row in series.values}
+        for text in texts
+        for series in filled.store.query(text)
+    )
+    assert ("users", "storage") in not_allowed
+    assert talked > not_allowed
 
 
 def test_nodes_are_counted_by_state_and_zero_is_said(filled: Filled) -> None:

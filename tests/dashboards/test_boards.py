@@ -32,7 +32,7 @@ from dashboards import palette
 from dashboards import variables as var
 from dashboards.boards import noc_wall
 from dashboards.panels import Limit
-from dashboards.parts import transport
+from dashboards.parts import matrix, transport
 from dashboards.provision import artefacts, board_file, boards, kiosk_uids
 from dashboards.registry import BOARDS as REGISTERED
 from dashboards.registry import HOME, panel_ref
@@ -333,6 +333,21 @@ def test_the_drawn_matrix_has_every_group_twice_and_every_pair_once() -> None:
     assert violating == {"text": "!", "color": palette.LOOK}, "a word or a shape beside the colour"
     assert _overridden(matrix, "training → storage")["mappings"][0]["options"]["result"]["color"] == palette.QUIET
     assert boxes["training to users"]["background"]["color"]["field"] == "training → users"
+
+
+def test_of_more_groups_than_a_matrix_has_room_for_the_pairs_are_listed() -> None:
+    """A query for each of 26 columns was one too many: nothing was built. 200 groups made a wall of 88 MB."""
+    more = range(matrix.MOST + 1 - len(CLUSTER.groups))
+    groups = tuple(replace(CLUSTER.groups[0], id=f"g{number}", title='1 < 2, "three"') for number in more)
+    large = {name: load(text) for name, text in boards(replace(CLUSTER, groups=(*CLUSTER.groups, *groups))).items()}
+    listed = [panel for name in ("group_matrix", "segmentation") for panel in large[name]["panels"]]
+    listed = [panel for panel in listed if panel["title"] == "Who talks to whom"]
+    wall = next(one for one in large[HOME]["panels"] if one["id"] == panel_ref(HOME, "matrix").panel_id)
+    assert [len(panel["targets"]) for panel in (*listed, wall)] == [2, 2, 1]
+    words = _overridden(wall, schema.SRC_GROUP)["mappings"][0]["options"]["g0"]["text"]
+    assert words == '<div style="font-size:20px;">1 &lt; 2, &quot;three&quot;</div>'
+    pairs = next(one for one in large["capacity"]["panels"] if one["title"].startswith("Group pairs"))
+    assert len(_overridden(pairs, schema.DST_GROUP)["mappings"][0]["options"]) < 2 * matrix.MOST, "no word a pair"
 
 
 @pytest.mark.parametrize(
