@@ -1,7 +1,8 @@
 """Lists of nodes as Slurm writes them: ``gpu-[01-16,20],cpu-1`` stands for seventeen gpu nodes and one other.
 
 The grammar is that of Slurm's hostlists: names separated by commas, each with any number of bracketed sets of
-numbers; digits keep their width; several brackets in a name multiply (``rack[1-2]n[1-4]``), the last counting fastest.
+numbers, ``[1-9:2]`` every second one; digits keep their width; several brackets in a name multiply
+(``rack[1-2]n[1-4]``), the last counting fastest.
 The ranges of cluster.yaml, ``gpu-{01..16}``, are understood too.
 """
 
@@ -16,7 +17,7 @@ LONGEST = 253
 """Characters of a name: RFC 1035."""
 
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
-_NUMBERS = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
+_NUMBERS = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18})(?:[:/]([1-9][0-9]{0,8}))?)?")
 _LAST_NUMBER = re.compile(r"(.*?)([0-9]+)([^0-9]*)")
 
 
@@ -78,12 +79,12 @@ def _numbers(text: str) -> list[str]:
         if match is None:
             raise ValueError("numbers in brackets, as in gpu-[01-16,20]")
         first, last = match[1], match[2] or match[1]
-        count = int(last) - int(first) + 1
-        if count < 1:
+        found = range(int(first), int(last) + 1, int(match[3] or 1))
+        if not found:
             raise ValueError("a range that counts up")
-        if len(numbers) + count > MOST:
+        if len(numbers) + len(found) > MOST:
             raise ValueError(f"at most {MOST:,} nodes")
-        numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+        numbers += [str(number).zfill(len(first)) for number in found]
     return numbers
 
 

@@ -227,11 +227,24 @@ def test_what_a_class_is_taken_from(class_from: ClassFrom, expected: str) -> Non
 
 def test_a_name_without_a_latin_letter_is_a_class_all_the_same() -> None:
     """Or no run of it would ever have an earlier one, and no node of it be judged."""
-    jobs = (
-        sacct_2405(number, ["RUNNING"], T0, 0, name=name) for number, name in enumerate(("训练", "训练", "\ud800"), 1)
-    )
-    first, again, other = (job.job_class for job in found(*jobs))
+    names = ("训练", "训练", "\ud800")
+    first, again, other = (found(sacct_2405(1, ["RUNNING"], T0, 0, name=name))[0].job_class for name in names)
     assert first == again != other
+
+
+@pytest.mark.parametrize(
+    "names", [("训练-llama", "测试-llama"), ("größe", "grüße"), ("a" * 63 + "-7b", "a" * 63 + "-70b")]
+)
+def test_names_that_differ_in_what_a_class_cannot_hold_are_two_classes(names: tuple[str, str]) -> None:
+    one, other = (found(sacct_2405(1, ["RUNNING"], T0, 0, name=name))[0].job_class for name in names)
+    assert one != other
+    assert max(len(one), len(other)) <= 63
+
+
+def test_runs_on_the_same_nodes_share_one_list() -> None:
+    """A week of 50,000 runs took a third of a gigabyte."""
+    one, other = found(*(sacct_2405(number, ["RUNNING"], T0, 0) for number in (1, 2)))
+    assert one.nodes is other.nodes
 
 
 def test_partitions() -> None:
@@ -577,6 +590,20 @@ def test_files_that_somebody_else_has_written(register: Register, tmp_path: Path
     assert one.refresh(T0 + 20) == ""
     assert known(register) == [("6", -500, -100, "failed"), ("7", 0, None, "unknown")]
     assert "squeue.json: not written since 2026-03-01T08:00:10Z" in one.refresh(T0 + 4000)
+
+
+@pytest.mark.parametrize("from_files", [False, True], ids=["commands", "files"])
+def test_nodes_that_cannot_be_read_are_told(slurm: Slurm, register: Register, from_files: bool) -> None:  # noqa: FBT001
+    """The job was left out without a word; the others count, and what is no longer listed is over all the same."""
+    slurm.prints("squeue", *(squeue_2405(number, ["RUNNING"], T0, 0, nodes=nodes) for number, nodes in
+                             ((6, "gpu-1"), (7, "gpu-[a-c]"), (8, "gpu-[d-e]"), (9, "gpu-[a-c]"))))  # fmt: skip
+    files = (str(slurm.folder / "squeue.json"),) if from_files else ()
+    os.utime(slurm.folder / "squeue.json", (T0, T0))
+    told = source(register, files=files, sacct=()).refresh(T0)
+    assert told.removeprefix(f"{slurm.folder}/").replace(".json", "") == (
+        "squeue: job 7 is left out: nodes gpu-[a-c]: expected numbers in brackets, as in gpu-[01-16,20] (and 1 more)"
+    )
+    assert known(register) == [("6", 0, None, "unknown")]
 
 
 def test_a_document_of_something_else() -> None:

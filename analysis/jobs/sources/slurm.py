@@ -94,13 +94,44 @@ class Record:
         return self.job.end is not None
 
 
-def records_of(document: object, settings: SlurmJobs, now: float) -> Iterator[Record]:
+class NodeLists:
+    """The lists of nodes of a document, each read once: 50,000 runs are on the same few.
+
+    Attributes:
+        unread: what is no list of nodes, by text: one of the jobs with it, and what was expected.
+    """
+
+    def __init__(self) -> None:
+        self.unread: dict[str, str] = {}
+        self._read: dict[str, tuple[str, ...]] = {}
+
+    def nodes(self, value: object, job_id: str) -> tuple[str, ...]:
+        """Return the nodes of a job; none where it has none yet, or they cannot be read."""
+        text = _text(value)
+        if not text or text in {"None assigned", "(null)", "N/A"}:
+            return ()
+        if text not in self._read:
+            try:
+                self._read[text] = tuple(expand(text))
+            except ValueError as error:
+                self._read[text] = ()
+                self.unread[text] = f"job {job_id} is left out: nodes {text[:60]}: expected {error}"
+        return self._read[text]
+
+    def trouble(self) -> str:
+        """Return what could not be read, in one line; empty if all could."""
+        first, *others = [*self.unread.values()] or [""]
+        return f"{first} (and {len(others)} more)" if others else first
+
+
+def records_of(document: object, settings: SlurmJobs, now: float, lists: NodeLists | None = None) -> Iterator[Record]:
     """Yield the jobs of a document that have begun.
 
     Args:
         document: what sacct or squeue printed, parsed.
         settings: which partitions, what is the class, what a time limit means.
         now: when it was printed, epoch seconds.
+        lists: tells afterwards which lists of nodes could not be read.
 
     Raises:
         AskError: it is no such document.
@@ -109,9 +140,10 @@ def records_of(document: object, settings: SlurmJobs, now: float) -> Iterator[Re
     if not isinstance(jobs, list):
         raise AskError('no list of jobs in it: expected the output of "sacct --json" or "squeue --json"')
     starts_are_wrong = _major(document) == 21
+    lists = lists or NodeLists()
     for entry in jobs:
         if isinstance(entry, dict):
-            record = _record(entry, settings, now, starts_are_wrong=starts_are_wrong)
+            record = _record(entry, settings, now, lists, starts_are_wrong=starts_are_wrong)
             if record is not None:
                 yield record
 
@@ -124,13 +156,16 @@ def _major(document: object) -> int | None:
     return number(version.get("major")) if isinstance(version, dict) else None
 
 
-def _record(entry: Mapping[str, Any], settings: SlurmJobs, now: float, *, starts_are_wrong: bool) -> Record | None:
+def _record(
+    entry: Mapping[str, Any], settings: SlurmJobs, now: float, lists: NodeLists, *, starts_are_wrong: bool
+) -> Record | None:
     from_queue = "job_state" in entry
     states = _words(entry.get("job_state") if from_queue else _within(entry, "state", "current"))
     job_id = _job_id(entry, from_queue=from_queue)
-    nodes = _nodes(entry.get("nodes"))
-    partition = _text(entry.get("partition"))
-    if job_id is None or not nodes or (settings.partitions and partition not in settings.partitions):
+    if job_id is None or (settings.partitions and _text(entry.get("partition")) not in settings.partitions):
+        return None
+    nodes = lists.nodes(entry.get("nodes"), job_id)
+    if not nodes:
         return None
     if from_queue and "PENDING" in states:  # it has an expected start, and perhaps the end of its last run
         return None
@@ -200,7 +235,14 @@ def _class(entry: Mapping[str, Any], wanted: ClassFrom, job_id: str) -> str:
     if isinstance(value, dict):  # sacct: comment has three, wckey has flags
         value = value.get("job") if wanted is ClassFrom.COMMENT else value.get("wckey")
     texts = [text for text in (_text(value), _text(entry.get("name"))) if text]
-    return next(filter(None, map(as_word, texts)), "") or (f"name-{checksum(texts[0])}" if texts else job_id)
+    return next(filter(None, map(_whole_word, texts)), "") or (f"name-{checksum(texts[0])}" if texts else job_id)
+
+
+def _whole_word(text: str) -> str:
+    """Return free text as a class; where letters are lost of it, a checksum tells it from others that lose theirs."""
+    word = as_word(text)
+    is_cut = len(text) > LONGEST or any(sign.isalnum() and not sign.isascii() for sign in text)
+    return f"{word[: LONGEST - 9]}-{checksum(text)}" if word and is_cut else word
 
 
 def as_word(text: str) -> str:
@@ -237,16 +279,6 @@ def _words(value: object) -> frozenset[str]:
     return frozenset(word.split()[0].upper() for word in words if isinstance(word, str) and word.split())
 
 
-def _nodes(value: object) -> tuple[str, ...]:
-    text = _text(value)
-    if not text or text in {"None assigned", "(null)", "N/A"}:
-        return ()
-    try:
-        return tuple(expand(text))
-    except ValueError:
-        return ()
-
-
 def _text(value: object) -> str:
     return value.strip() if isinstance(value, str) else ""
 
@@ -276,6 +308,8 @@ class SlurmCommands:
         self._first_look = _FIRST_LOOK
         self._catches_up = False
         """Whether the first look was cut short: the accounts may have been away, and all is asked for once more."""
+        self._unread: dict[str, str] = {}
+        """What each command named for nodes that are none, when it last answered."""
 
     def ask(self, known: Mapping[str, Known], now: float) -> Listing:
         """Ask both."""
@@ -298,6 +332,7 @@ class SlurmCommands:
             raise AskError("; ".join(troubles))
         is_whole = has_queue or (not self._settings.squeue and not troubles)
         patience = _patience(self._settings, has_accounts=bool(self._settings.sacct))
+        troubles += filter(None, self._unread.values())
         return Listing(listed(records, known, queue_counts=has_queue), is_whole, patience, "; ".join(troubles))
 
     def close(self) -> None:
@@ -318,12 +353,14 @@ class SlurmCommands:
         """Add what a command says; False if it is off or failed, which is then added to the troubles."""
         if not command:
             return False
+        name, lists = Path(command[0]).name, NodeLists()
         try:
             partitions = [f"--partition={','.join(self._settings.partitions)}"] if self._settings.partitions else []
-            records += records_of(self._run([*command, *arguments, *partitions]), self._settings, now)
+            records += records_of(self._run([*command, *arguments, *partitions]), self._settings, now, lists)
         except AskError as error:
-            troubles.append(f"{Path(command[0]).name}: {error}")
+            troubles.append(f"{name}: {error}")
             return False
+        self._unread[name] = lists.trouble() and f"{name}: {lists.trouble()}"
         return True
 
     def _run(self, command: list[str]) -> object:
@@ -379,6 +416,7 @@ class SlurmFiles:
         self._settings = settings
         self._read: dict[Path, tuple[Version, list[Record]]] = {}
         self._is_accounting: dict[Path, bool] = {}
+        self._unread: dict[Path, str] = {}
 
     def ask(self, known: Mapping[str, Known], now: float) -> Listing:
         """Read those that changed."""
@@ -393,7 +431,9 @@ class SlurmFiles:
             raise AskError("; ".join(troubles))
         has_queue = any(record.from_queue for record in records)
         patience = _patience(self._settings, has_accounts=any(self._is_accounting.values()))
-        return Listing(listed(records, known, queue_counts=has_queue), not troubles, patience, "; ".join(troubles))
+        is_whole = not troubles
+        troubles += filter(None, self._unread.values())
+        return Listing(listed(records, known, queue_counts=has_queue), is_whole, patience, "; ".join(troubles))
 
     def close(self) -> None:
         """Nothing is under way."""
@@ -404,11 +444,13 @@ class SlurmFiles:
             raise AskError("no such file")
         written = version[0] / 1e9
         if path not in self._read or self._read[path][0] != version:
+            lists = NodeLists()
             try:
-                found = list(records_of(_parsed(text_of(path)), self._settings, written))
+                found = list(records_of(_parsed(text_of(path)), self._settings, written, lists))
             except ConfigError as error:
                 raise AskError(error.problems[0].value) from error
             self._read[path] = version, found
+            self._unread[path] = lists.trouble() and f"{path}: {lists.trouble()}"
             # A file without jobs is still of the kind that it was.
             if found:
                 self._is_accounting[path] = not all(record.from_queue for record in found)
