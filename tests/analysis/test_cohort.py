@@ -123,6 +123,22 @@ def test_a_crawl_is_slow_not_stalled() -> None:
     assert set(verdicts(look(rate)).state[56:]) == {SLOW}
 
 
+@pytest.mark.parametrize("runs", [0, 3])
+def test_a_cohort_whose_median_node_sends_nothing_is_judged_all_the_same(runs: int) -> None:
+    """Records are few, or a few nodes do all the talking: the analysis ended, and again at each start."""
+    rate, phases = np.zeros(200), np.full(200, Phase.COMPUTE)
+    phases[100:] = Phase.IDLE
+    seen = look(rate, phases)
+    before = subject(Expectation(), 200)
+    memory = dict(cohort.remembered(before, cohort.judge(before, CohortCarry(), seen)[0]))
+    now = subject(cohort.learn(len(NODES), [memory] * runs, 10, CohortPolicy()))
+    for pace in (None, np.full(200, 0.5)):
+        found = verdicts(replace(seen, pace=pace), now)
+        assert set(found.state[:100]) == {LEARNING}
+        assert found.state[-1] == STALLED
+        assert found.pause_seconds.sum() == found.slow_seconds.sum() == 0
+
+
 @pytest.mark.parametrize("phase", [Phase.CHECKPOINT, Phase.LOAD])
 def test_checkpoints_and_loading_are_neither_slow_nor_stalled(phase: int) -> None:
     rate = rates(200)

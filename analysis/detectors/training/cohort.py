@@ -160,8 +160,8 @@ class Subject:
 
     @property
     def is_ready(self) -> bool:
-        """Whether slowness can be judged."""
-        return self.expected.runs >= self.min_runs
+        """Whether slowness can be judged: not where the median node of earlier runs sent nothing."""
+        return self.expected.runs >= self.min_runs and self.expected.rate > 0
 
     @property
     def lower(self) -> float:
@@ -364,10 +364,12 @@ class _Judging:
         is_steady = start_of(job) + policy.warm_up <= window
         is_steady &= window + length <= end_of(job) - policy.tail
         is_charged = carry.state == CohortState.STALLED or (carry.state == CohortState.SLOW and phase == Phase.COMPUTE)
-        if low or not is_steady or is_charged or len(carry.trail) < policy.smooth:
+        # Of a cohort most of whose nodes send nothing in most windows, nothing can be missing.
+        usual = float(median(carry.trail)) if len(carry.trail) >= policy.smooth else 0.0
+        if low or not is_steady or is_charged or not usual:
             self._interrupt()
             return
-        missing = min(max(1 - rate / float(median(carry.trail)), 0.0), 1.0)
+        missing = min(max(1 - rate / usual, 0.0), 1.0)
 
         def add(waits: PauseCarry, usual: Usual, *, counts: bool) -> float:
             return waits.add(usual, length, missing if counts else 0.0, is_idle=counts and phase == Phase.IDLE)
@@ -401,7 +403,7 @@ class _Judging:
         """Whether a cohort that is not at work still sends something: it is slow, not stalled."""
         trail = self.carry.trail
         usual = self.subject.expected.rate if self.subject.is_ready else float(median(trail)) if trail else np.inf
-        return rate >= self.policy.crawl * usual
+        return rate > 0 and rate >= self.policy.crawl * usual
 
     def _row(
         self,
