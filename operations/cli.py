@@ -85,8 +85,8 @@ def build(cluster: Cluster, out: Path, grafana_folder: str, only_check: bool, ke
     if secrets := secrets_of_grafana(files):
         needed = ", ".join(f"variable {secret.env}" if secret.env else f"file {secret.file}" for secret in secrets)
         click.echo(f"Grafana needs, where it runs: {needed}")
-    for skipped in rules_of(cluster).skipped:
-        click.echo(f"rule not generated: {skipped}", err=True)
+    for line in rules_of(cluster).skipped_lines():
+        click.echo(f"rule not generated: {line}", err=True)
 
 
 def _without_nodes(cluster: Cluster) -> Iterable[str]:

@@ -50,7 +50,7 @@ def artefacts(cluster: Cluster, grafana: str = provision.INSTALLED) -> dict[str,
 def grafana_artefacts(cluster: Cluster, grafana: str = provision.INSTALLED) -> dict[str, str]:
     """Return what Grafana loads, as `artefacts` does."""
     rule_set = rules_of(cluster)
-    boards = provision.artefacts(cluster, grafana, [str(entry) for entry in rule_set.skipped])
+    boards = provision.artefacts(cluster, grafana, rule_set.skipped_lines())
     _refuse_dead_links(cluster, rule_set, boards)
     return {**boards, **encode.artefacts(cluster, rule_set)}
 

@@ -243,6 +243,10 @@ class Rule:
         return self.pending_for + self.keep_firing_for + self.missing_evaluations * self.interval
 
 
+_NAMED = 5
+"""Subjects of one rule and reason that a line names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Skipped:
     """A rule, or the part of a rule that looks at one group pair, that is not generated, and why."""
@@ -284,10 +288,24 @@ class RuleSet:
                 return rule
         raise KeyError(rule_id)
 
+    def skipped_lines(self) -> list[str]:
+        """Return what is not generated and why: a line for each rule and reason."""
+        subjects: dict[tuple[str, str], list[str]] = {}
+        for one in self.skipped:
+            subjects.setdefault((one.id, one.reason), []).append(one.subject)
+        return [
+            str(Skipped(rule_id, ", ".join(listed[:_NAMED]) + _more(len(listed) - _NAMED), reason))
+            for (rule_id, reason), listed in subjects.items()
+        ]
+
     def missing_ids(self) -> tuple[str, ...]:
         """Return ids of rules of which nothing at all is generated."""
         present = {rule.id for rule in self.rules}
         return tuple(dict.fromkeys(skipped.id for skipped in self.skipped if skipped.id not in present))
+
+
+def _more(count: int) -> str:
+    return f" and {count} more" if count > 0 else ""
 
 
 def built(build: Callable[[Cluster], RuleSet], cluster: Cluster) -> RuleSet:

@@ -97,7 +97,7 @@ def rules_text(cluster: Cluster, rule_set: RuleSet) -> str:
         )
     tombstones = [{"orgId": _ORGANISATION, "uid": uid} for uid in tombstone_uids(rule_set)]
     content: dict[str, Any] = {"deleteRules": tombstones} if tombstones else {}
-    notes = [f"Not generated: {skipped}" for skipped in rule_set.skipped]
+    notes = [f"Not generated: {line}" for line in rule_set.skipped_lines()]
     return _document(cluster, {**content, "groups": groups}, notes)
 
 

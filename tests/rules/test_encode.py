@@ -37,7 +37,7 @@ from rules.grafana.encode import (
     tombstone_uids,
 )
 from rules.registry import IDS, rules_of
-from rules.rule import Rule
+from rules.rule import Rule, RuleSet, Skipped
 
 CLUSTER = load_cluster(Path(__file__).parent / "cluster.yaml")
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -176,6 +176,13 @@ def test_invisible_collectives_give_no_dropout_rule() -> None:
     text = artefacts(cluster)[RULES]
     assert f"# Not generated: {skipped}\n" in text
     assert {"orgId": 1, "uid": "node_dropout"} in _loaded(cluster, RULES)["deleteRules"]
+
+
+def test_what_is_left_out_for_one_reason_is_one_line() -> None:
+    """Of 200 groups, build told of 80 lines, one a group without nodes: nobody reads the others among them."""
+    left_out = tuple(Skipped("shadow_node", f"g{number}", "no nodes") for number in range(7))
+    lines = RuleSet((), (*left_out, Skipped("incast", "g1", "no nodes"))).skipped_lines()
+    assert lines == ["shadow_node: g0, g1, g2, g3, g4 and 2 more: no nodes", "incast: g1: no nodes"]
 
 
 def test_roce_that_sflow_samples_is_judged_like_tcp() -> None:
