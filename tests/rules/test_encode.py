@@ -185,6 +185,11 @@ def test_what_is_left_out_for_one_reason_is_one_line() -> None:
     assert lines == ["shadow_node: g0, g1, g2, g3, g4 and 2 more: no nodes", "incast: g1: no nodes"]
 
 
+def test_first_sessions_are_asked_for_without_a_list_of_pairs() -> None:
+    """Of 200 groups each of five queries had 126 kB, and took InfluxDB a second and more to read."""
+    assert all(len(one.query.influxql) < 200 for one in rules_of(CLUSTER).rule("first_management_session").measures)
+
+
 def test_roce_that_sflow_samples_is_judged_like_tcp() -> None:
     assert rules_of(_declared(("training", "training", Transport.ROCE_SAMPLED))) == rules_of(CLUSTER)
 

@@ -1,10 +1,9 @@
 """A source opens a management service of a group for the first time, though `allowed` and `management` let it."""
 
 from app.units import format_size
-from cluster.model import EXTERNAL, Cluster
+from cluster.model import Cluster
 from dashboards.registry import panel_ref
 from rules.common import breaches, conversations, texts
-from rules.common.visibility import VisiblePairs
 from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Select, highest, lowest, total
@@ -18,12 +17,7 @@ _LABELS = schema.NEW_SESSION.tags
 
 
 def build(cluster: Cluster) -> RuleSet:
-    """Return the rule for all pairs that may talk; what the others open is told by rules of its own."""
-    ids = [*(group.id for group in cluster.groups), EXTERNAL]
-    # What is seen is judged, whatever `transport` declares: logins go by other networks than collectives.
-    seen = VisiblePairs(
-        tuple((a, b) for a in ids for b in ids if cluster.is_allowed(a, b) and cluster.is_allowed(b, a)), ()
-    )
+    """Return the rule: the analysis writes rows of pairs that may talk alone, and lists of pairs would be long."""
     limits = cluster.thresholds
     source, destination = breaches.source(cluster), breaches.destination(cluster)
     summary = (
@@ -41,7 +35,7 @@ def build(cluster: Cluster) -> RuleSet:
         title="First management session of a source",
         family="segmentation",
         severity=Severity.WARNING,
-        measures=_measures(Select(schema.NEW_SESSION, schema.NEW_SESSION.kept).where(seen.condition())),
+        measures=_measures(Select(schema.NEW_SESSION, schema.NEW_SESSION.kept)),
         threshold=Threshold("first_session_bytes", Comparison.ABOVE, limits.first_session_bytes),
         annotations=conversations.annotations(
             source, destination, summary=summary, what_to_do=what_to_do, protocol=breaches.PROTOCOL
