@@ -33,11 +33,11 @@ from rules.common import texts
 from rules.evaluate.evaluator import ERROR_ALERT, NO_DATA_ALERT, Alert, says_less
 from rules.evaluate.states import State as Evaluated
 from rules.maintenance import muted_by
-from rules.rule import Rule, RuleSet
+from rules.rule import Rule, RuleSet, labels_of_grafana
 from store import schema
 
 _INTERNAL = frozenset(
-    {"alertname", "grafana_folder", "rule", "severity", "datasource_uid", "ref_id", "rulename", "__alert_rule_uid__"}
+    {*labels_of_grafana(""), "rule", "severity", "datasource_uid", "ref_id", "rulename", "__alert_rule_uid__"}
 )
 """Labels that say nothing of the thing itself."""
 

@@ -11,11 +11,9 @@ from cluster.own_code import EXPECTED, faults_of, load_file
 from rules.common.texts import REQUIRED
 from rules.grafana.encode import rules_text
 from rules.grafana.templates import parse
-from rules.rule import Rule, RuleSet, built
+from rules.rule import Rule, RuleSet, built, labels_of_grafana
 
 _LABEL = re.compile(r"\$labels\.(\w+)")
-_OF_GRAFANA = ("alertname", "grafana_folder")
-"""Labels that Grafana adds to each alert."""
 
 
 def own_rules(cluster: Cluster, taken: Sequence[str]) -> list[RuleSet]:
@@ -69,7 +67,7 @@ def _check_texts(rule: Rule) -> None:
     texts = dict(rule.annotations)
     if missing := [name for name in REQUIRED if not texts.get(name)]:
         raise UserError(f"the rule does not say: {', '.join(missing)}")
-    labels = (*rule.measures[0].query.tags, *rule.all_labels(), *_OF_GRAFANA)
+    labels = (*rule.measures[0].query.tags, *rule.all_labels(), *labels_of_grafana(rule.title))
     for name, text in texts.items():
         parse(text)
         if unknown := set(_LABEL.findall(text)) - set(labels):

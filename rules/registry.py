@@ -5,6 +5,7 @@ from importlib import import_module
 from pkgutil import walk_packages
 from types import ModuleType
 
+from app.errors import UserError
 from cluster.model import Cluster
 from rules import alerts
 from rules.own_rules import own_rules
@@ -20,8 +21,10 @@ def _modules() -> dict[str, ModuleType]:
         if not is_family
     }
     ids = tuple(filter(None, sections()))
-    if apart := sorted(found.keys() ^ set(ids)):
-        raise RuntimeError(f"{', '.join(apart)}: a rule is a module of rules/alerts and a section of docs/runbook.md")
+    if missing := ", ".join(sorted(found.keys() - set(ids))):
+        raise UserError(f"docs/runbook.md: no section {missing}", "each rule of rules/alerts has one")
+    if missing := ", ".join(sorted(set(ids) - found.keys())):
+        raise UserError(f"rules/alerts: no rule {missing}", "docs/runbook.md has a section of it")
     return {rule_id: found[rule_id] for rule_id in ids}
 
 

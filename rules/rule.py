@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cluster.model import Cluster, Thresholds
-from dashboards.registry import PanelRef
+from dashboards.registry import FOLDER, PanelRef
 from store.influxql import Query
 
 INTERVAL_SECONDS = 10
@@ -272,6 +272,11 @@ class NoRuleError(Exception):
         self.skipped = tuple(
             Skipped(rule_id, "the whole rule", one) if isinstance(one, str) else one for one in reasons
         )
+
+
+def labels_of_grafana(title: str) -> dict[str, str]:
+    """Return the labels that Grafana adds to every alert of a rule with this title."""
+    return {"alertname": title, "grafana_folder": FOLDER}
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,14 @@ _TAGS = schema.CONVERSATION
 # Of a conversation that stands in several, the first one's bytes count, and the last one says what it is.
 _TOLD_APART = (schema.EGRESS, schema.INFERENCE, schema.THREAT, schema.VIOLATION)
 
-_COLUMNS = (
-    Column("way", ""), Column("peer", "With"), Column("address", "Address"), Column("group", "Group", Kind.GROUP),
+_OF_TALK = (
     Column("protocol", "Protocol"), Column("port", "Port"), Column("bytes", "Bytes", Kind.BYTES, bar=True),
     Column("exactly", "In bytes", Kind.COUNT), Column("first", "First", Kind.MOMENT),
-    Column("last", "Last", Kind.MOMENT), Column(schema.ENTERED.name, "Entered at"), Column("what", "What"),
+    Column("last", "Last", Kind.MOMENT), Column(schema.ENTERED.name, "Entered at"),
+)  # fmt: skip
+_COLUMNS = (
+    Column("way", ""), Column("peer", "With"), Column("address", "Address"), Column("group", "Group", Kind.GROUP),
+    *_OF_TALK, Column("what", "What"),
 )  # fmt: skip
 
 _NOTE = (
@@ -83,7 +86,7 @@ def outward(look: Look) -> Section:
     )  # fmt: skip
     columns = (
         Column("source", "From"), Column("source_group", "Group", Kind.GROUP), Column("destination", "To"),
-        Column("destination_group", "Group", Kind.GROUP), *_COLUMNS[4:-1],
+        Column("destination_group", "Group", Kind.GROUP), *_OF_TALK,
     )  # fmt: skip
     left = (f"{counted(len(rows) - _MOST, 'smaller one')} left out.",) if len(rows) > _MOST else ()
     return Section(

@@ -16,7 +16,7 @@ from rules.evaluate.states import FIRING, State
 from rules.evaluate.timeline import Firing, Span
 from rules.evaluate.truth import Score
 from rules.grafana.go_numbers import humanize_duration
-from rules.rule import Rule
+from rules.rule import Rule, labels_of_grafana
 from store import schema
 
 _COLOURS = {
@@ -296,7 +296,7 @@ def _hover(span: Span, firings: Sequence[Firing]) -> str:
 
 def _key(firing: Firing) -> tuple[tuple[str, str], ...]:
     """Return the labels under which the timeline keeps a firing's states."""
-    added = {"alertname", "grafana_folder", "rulename"}
+    added = {*labels_of_grafana(""), "rulename"}
     return tuple(sorted((name, value) for name, value in firing.first.labels.items() if name not in added))
 
 

@@ -11,12 +11,11 @@ from app.errors import UserError
 from cluster.load import load_cluster
 from cluster.model import Cluster, Retention, StoreApi, StoreSettings
 from cluster.scalars.kinds import closest
-from dashboards.registry import FOLDER
 from rules.evaluate.cases import Case, ExpectedAlert, ExpectedFiring, Fault
 from rules.evaluate.evaluator import Alert, Evaluator
 from rules.evaluate.timeline import Firing, Timeline
 from rules.registry import rules_of
-from rules.rule import Rule, RuleSet
+from rules.rule import Rule, RuleSet, labels_of_grafana
 from store.influx import Store
 
 _FOREVER = 0
@@ -146,7 +145,7 @@ def _differences(case: Case, rule: Rule, stage: Stage) -> Iterable[str]:
 
 def own_labels(rule: Rule, alert: Alert) -> tuple[tuple[str, str], ...]:
     """Return the labels of an alert, but those that every alert of the rule has."""
-    common = {"alertname": rule.title, "grafana_folder": FOLDER, **rule.all_labels()}
+    common = {**labels_of_grafana(rule.title), **rule.all_labels()}
     return tuple(sorted((name, value) for name, value in alert.labels.items() if common.get(name) != value))
 
 

@@ -13,7 +13,6 @@ from itertools import chain, islice, tee
 from typing import TypeAlias
 
 from app.errors import StoreError
-from dashboards.registry import FOLDER
 from rules.common.texts import FACTS
 from rules.evaluate.states import (
     FIRING,
@@ -28,7 +27,7 @@ from rules.evaluate.states import (
     labels_of,
 )
 from rules.grafana.templates import Context, Number, TemplateError, render
-from rules.rule import CONDITION, Measure, Reducer, Rule, Threshold
+from rules.rule import CONDITION, Measure, Reducer, Rule, Threshold, labels_of_grafana
 from store import schema
 from store.influx import Series, Store
 
@@ -291,7 +290,7 @@ def annotator(rule: Rule) -> Annotate:
     texts = {name: rule.template(text) for name, text in rule.annotations}
 
     def annotate(sample: Sample) -> Mapping[str, str]:
-        labels = {"alertname": rule.title, "grafana_folder": FOLDER, **dict(sample.labels)}
+        labels = {**labels_of_grafana(rule.title), **dict(sample.labels)}
         values = {letter: Number(number, dict(sample.labels)) for letter, number in sample.values.items()}
         return {name: _render(text, Context(labels, values)) for name, text in texts.items()}
 
@@ -315,7 +314,7 @@ def alert_of(rule: Rule, instance: Instance) -> Alert:
         rule=rule.id,
         title=rule.title,
         severity=rule.severity.value,
-        labels={"alertname": title, "grafana_folder": FOLDER, **renamed, **dict(instance.labels)},
+        labels={**labels_of_grafana(title), **renamed, **dict(instance.labels)},
         state=instance.state,
         reason=instance.reason,
         active_at=instance.active_at,

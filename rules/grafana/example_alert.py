@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 
 from cluster.model import EXTERNAL, Cluster, Role
-from dashboards.registry import FOLDER
 from rules import runbook
 from rules.evaluate.evaluator import annotator
 from rules.evaluate.states import Outcome, Sample, labels_of
 from rules.grafana.message import Told
-from rules.rule import Comparison, NoDataPolicy, Rule
+from rules.rule import Comparison, NoDataPolicy, Rule, labels_of_grafana
 from store import schema
 from store.influxql import Unit
 
@@ -80,7 +79,7 @@ def example_of(cluster: Cluster, rule: Rule, now: int, *, ended: bool = False) -
     values = {} if rule.no_data is NoDataPolicy.ALERTING else _values(rule)
     sample = Sample(Outcome.ALERTING, labels_of(labels), values)
     told = Told(
-        labels={"alertname": rule.title, "grafana_folder": FOLDER, **sent, **rule.all_labels()},
+        labels={**labels_of_grafana(rule.title), **sent, **rule.all_labels()},
         annotations={**annotator(rule)(sample), "runbook_url": runbook.address(cluster, rule.id)},
         began=now - LASTED,
         ended=now if ended else None,
