@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -171,7 +171,9 @@ def backtest(
     source = (
         _stored(cluster, start, stop, truth_file)
         if scenario is None
-        else _Staged(load_script(find_script(scenario), seed=seed).cluster, scenario, seed, url)
+        else _Staged(
+            _with_own(cluster, load_script(find_script(scenario), seed=seed).cluster, ids), scenario, seed, url
+        )
     )
     wanted = _wanted(source.cluster, ids, sweeps, None if against is None else _Versions(against, provisioned))
     if FailOn.MISSED in fails and isinstance(source, _Stored):
@@ -253,6 +255,12 @@ class _Staged:
         words = f"Scenario {script.name}, seed {script.scenario.seed}: {script.title}"
         start = script.start + WARM_UP
         return Data(played.cluster, played.store, start, script.end, words, truth_of(script.incidents))
+
+
+def _with_own(ours: Cluster, played: Cluster, ids: Sequence[str]) -> Cluster:
+    """Return a scenario's cluster with those rules of our own that are asked for: it may lack what others look at."""
+    own = [path for path in ours.rules if Path(path).stem in ids and path not in played.rules]
+    return replace(played, rules=(*played.rules, *own))
 
 
 def _stored(cluster: Cluster, start: float | None, stop: float | None, truth_file: Path | None) -> _Stored:

@@ -63,15 +63,21 @@ def test_a_case_is_held_against_what_the_scenario_makes(files: Path, influxdb_v1
 
 
 def test_a_backtest_knows_the_scenarios_truth(files: Path, influxdb_v1: LocalInfluxDB) -> None:
+    """A rule of the site's own is evaluated, too, where it is asked for."""
+    page = (DEMO.parent / "docs/extending.md").read_text(encoding="utf-8")
+    (files / "backup_size.py").write_text(page.split("```python\n")[1].split("```")[0])
+    (files / "cluster.yaml").write_text(f"{DEMO.read_text()}\nrules: [backup_size.py]\n")
     arguments = [
         "-c",
-        str(DEMO),
+        str(files / "cluster.yaml"),
         "--scenario",
         str(files / "leak.yaml"),
         "--url",
         influxdb_v1.url,
         "--rule",
         "exfil_volume",
+        "--rule",
+        "backup_size",
     ]
     result = CliRunner().invoke(backtest, [*arguments, "--sweep", "exfil_volume=50GB,58GB", "--json", "-"])
     assert result.exit_code == 0, result.output
@@ -82,6 +88,7 @@ def test_a_backtest_knows_the_scenarios_truth(files: Path, influxdb_v1: LocalInf
         0,
     )
     assert [one["firings"] for one in report["sweeps"][0]["values"]] == [1, 1]
+    assert [one["rule"] for one in report["rules"]] == ["exfil_volume", "backup_size"]
     assert report["source"] == "Scenario leak, seed 1: A leak"
 
 

@@ -76,7 +76,9 @@ def test_every_rule_has_a_scenario_and_every_scenario_its_rules() -> None:
     # Nothing staged has templates: they alone show that an exporter samples (tests/ingest/test_unread_exports.py), or
     # kill (tests/ingest/test_guard.py).
     # What a cloud refuses: the rule's own cases, and `demo --cloud`.
-    assert owed == set(IDS) - {"rate_unknown", "collector_attacked", "refused_inside"}
+    missing = set(IDS) - owed - {"rate_unknown", "collector_attacked", "refused_inside"}
+    assert not missing, f"simulate/scenarios/library: no `expect` of {missing}"
+    assert owed <= set(IDS)
 
 
 def test_every_scenario_has_a_near_miss_and_every_kind_that_owes_something() -> None:
