@@ -211,6 +211,11 @@ def merged(field: schema.Field) -> Column:
     return newest(field) if field.kind is schema.Kind.STRING else aggregate(field.merge.value, field)
 
 
+def bit(of: Named, mask: int) -> Column:
+    """One bit of a field of bits, as it stands: `mask` or 0."""
+    return Column(f"{identifier(of.name)} & {mask:d}", of.name, Unit.COUNT, (of.name,))
+
+
 def moment(column: Column) -> Column:
     """Epoch seconds in milliseconds, as Grafana reads moments."""
     return scaled(column, "1000", column.name, Unit.MOMENT)

@@ -13,7 +13,7 @@ from dashboards.panels import Built, Cell, Column, Face, Limit, TableOrder
 from dashboards.parts import transport
 from store import schema
 from store.influxql import Column as Value
-from store.influxql import Query, Select, Unit, added, compare, count, highest, newest, scaled, top_rows, total
+from store.influxql import Query, Select, Unit, added, bit, compare, count, highest, newest, scaled, top_rows, total
 from store.schema import CoverageState
 
 BOARD = "coverage"
@@ -272,8 +272,12 @@ def _share_over_time(cluster: Cluster) -> Built:
 
 def _unread(cluster: Cluster) -> Built:
     newest_bits = Select(schema.EXPORTER_STATUS, schema.RAW).take(newest(schema.UNREAD)).by(schema.EXPORTER)
-    some = Select(newest_bits).take(highest(schema.UNREAD)).where(compare(schema.UNREAD, ">", 0)).by(schema.EXPORTER)
-    every = range(1, 2 * max(schema.UNREAD_WORDS))
+
+    def having(reason: schema.Unread) -> Query:
+        bits = Select(newest_bits).take(bit(schema.UNREAD, reason)).by(schema.EXPORTER)
+        some = Select(bits).take(highest(schema.UNREAD)).where(compare(schema.UNREAD, ">", 0)).by(schema.EXPORTER)
+        return some.per_series("An exporter of which this is not read.").as_table()
+
     return panels.table(
         cluster,
         Face(
@@ -283,14 +287,15 @@ def _unread(cluster: Cluster) -> Built:
             "docs/verdicts.md says what to change on the device.",
             x=0, y=45, w=12, h=6, links=(to_board("pipeline"),), since=_LATEST,
         ),
-        [some.per_series("An exporter.").as_table()],
+        [having(reason) for reason in schema.UNREAD_WORDS],
         [
             Column(schema.EXPORTER, "Exporter", width=200),
             Column(
                 schema.UNREAD.name, "Not read",
-                mappings=(panels.words({bits: (schema.unread_words(bits), LOOK) for bits in every}),),
+                mappings=(panels.words({one: (text, LOOK) for one, text in schema.UNREAD_WORDS.items()}),),
             ),
         ],
+        before=[{"id": "merge", "options": {}}],
     )  # fmt: skip
 
 

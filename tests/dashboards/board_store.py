@@ -268,6 +268,7 @@ def _field_value(measurement: schema.Measurement, one: schema.Field, row: int, w
         schema.JOB_EVENT.name: "start",
         schema.RANK.name: row + 1,
         schema.MARKED_PACKETS.name: (row + 1) * 10,
+        schema.UNREAD.name: sum(schema.Unread),
     }
     if one is schema.UTILISATION:
         return (row % 20 // 2) / 10 + 0.05
