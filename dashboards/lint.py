@@ -5,9 +5,11 @@ tool, are read like ours.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from app.units import format_duration
+from dashboards.filled_queries import seconds
 from dashboards.palette import BLIND
 from dashboards.panels import COLUMNS, timeline_rows
 from dashboards.registry import BOARDS, HOME
@@ -30,6 +32,8 @@ _GROUP_TAG = re.compile(r"\$tag_\w*group\b")
 _TAG = re.compile(r"\$tag_\w+")
 _QUERY = re.compile(r"\s*select\b", re.IGNORECASE)
 _SELECTED = re.compile(r'AS "(\w+)"')
+_RETENTION = re.compile(r'FROM "(\w+)"\.')
+_OWN_RANGE = re.compile(r"\btime\s*>")
 _MEASUREMENT = re.compile(r'FROM "\w+"\."(\w+)"')
 
 
@@ -37,6 +41,26 @@ def faults(board: Json) -> list[str]:
     """Return what a person would see go wrong on this board, a line each: panel, what, why, and what to do."""
     found = [f"{panel.get('title')}: {fault}" for panel in board["panels"] for check in PANEL for fault in check(panel)]
     return found + [fault for check in BOARD for fault in check(board)]
+
+
+def cut(board: Json, kept: Mapping[str, int]) -> Iterator[str]:
+    """Yield the panels whose range is longer than what they read is kept; `kept`: retention -> seconds."""
+    for panel in board["panels"]:
+        try:
+            since = seconds(panel.get("timeFrom") or board["time"]["from"].removeprefix("now-"))
+        except ValueError:
+            # `now/d` and the like are no length.
+            continue
+        for target in panel.get("targets", []):
+            text = target.get("query", "")
+            read = set(_RETENTION.findall(text)) & kept.keys()
+            # A query with a limit of its own may stop sooner.
+            if read and not _OWN_RANGE.search(text) and (longest := max(kept[name] for name in read)) < since:
+                yield (
+                    f"{panel.get('title')}: query {target['refId']} reads {', '.join(sorted(read))}, kept for "
+                    f"{format_duration(longest)}, but shows {format_duration(since)}: read a coarser one, or keep "
+                    "it longer"
+                )
 
 
 # -- of panels -----------------------------------------------------------------------------------------

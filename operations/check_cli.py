@@ -45,7 +45,7 @@ def check(file: Path | None, config: Path, json_to: str | None) -> None:
         cluster = load_cluster(path)
         files = grafana_artefacts(cluster)
         warnings = [f"{path}: warning: {line}" for line in (*advice(cluster), *_untouched(path))]
-        warnings += [f"warning: {line}" for line in advice_on_code(files)]
+        warnings += [f"warning: {line}" for line in advice_on_code(files, cluster)]
         found |= {"ok": True, "describes": summary(cluster), "warnings": warnings}
     except UserError as error:
         found["faults"] = [asdict(one) for one in error.problems] if isinstance(error, ConfigError) else error.lines()

@@ -73,7 +73,7 @@ def build(cluster: Cluster, out: Path, grafana_folder: str, only_check: bool, ke
         _watch()
         return
     files = artefacts(cluster, grafana_folder)
-    for line in (*_without_nodes(cluster), *advice(files)):
+    for line in (*_without_nodes(cluster), *advice(files, cluster)):
         click.echo(f"warning: {line}", err=True)
     if only_check:
         _check(files, out)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import yaml
 
-from dashboards.lint import faults
+from cluster.model import Cluster
+from dashboards.lint import cut, faults
 from dashboards.registry import BOARDS
 from rules.registry import IDS
 
@@ -23,17 +24,24 @@ _MADE_HERE: Mapping[str, tuple[re.Pattern[str], tuple[str, ...]]] = {
 _BARE = re.compile(r"[$.][vV]alues\.\w+\.Value")
 
 
-def advice(files: Mapping[str, str]) -> list[str]:
-    """Return one line for each thing to think about; `files`: what is generated."""
-    return [*_traps(files), *_bare_numbers(files), *_unregistered(), *_another_copy(Path.cwd())]
+def advice(files: Mapping[str, str], cluster: Cluster) -> list[str]:
+    """Return one line for each thing to think about; `files`: what is generated of the cluster."""
+    return [
+        *_traps(files, {one.name: one.keep for one in cluster.retentions()}),
+        *_bare_numbers(files),
+        *_unregistered(),
+        *_another_copy(Path.cwd()),
+    ]
 
 
-def _traps(files: Mapping[str, str]) -> Iterator[str]:
+def _traps(files: Mapping[str, str], kept: Mapping[str, int]) -> Iterator[str]:
     for path, text in files.items():
         if path.endswith(".json"):
             # A board that another tool made may lack what the checks read: then they have nothing to say of it.
             with suppress(KeyError, TypeError, AttributeError):
-                yield from [f"{path}: {fault}" for fault in faults(json.loads(text))]
+                board = json.loads(text)
+                yield from [f"{path}: {fault}" for fault in faults(board)]
+                yield from [f"{path}: {fault}" for fault in cut(board, kept)]
 
 
 def _bare_numbers(files: Mapping[str, str]) -> Iterator[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 from app.errors import UserError
+from app.units import format_duration
 from cluster.model import Cluster
 from cluster.own_code import EXPECTED, faults_of, load_file
 from rules.common.texts import REQUIRED
@@ -59,7 +60,21 @@ def _built(path: Path, module: ModuleType, cluster: Cluster, rule_id: str) -> Ru
         rules_text(cluster, rules)
         for rule in rules.rules:
             _check_texts(rule)
+            _check_ranges(cluster, rule)
     return rules
+
+
+def _check_ranges(cluster: Cluster, rule: Rule) -> None:
+    """Refuse a rule that looks back further than what it reads is kept."""
+    kept = {one.name: one.keep for one in cluster.retentions()}
+    for measure in rule.measures:
+        read = measure.query.retention
+        if measure.since > kept.get(read, measure.since):
+            raise UserError(
+                f"measure {measure.name} looks {format_duration(measure.since)} back: {read} is kept for "
+                f"{format_duration(kept[read])}",
+                "read a coarser retention, or look back less",
+            )
 
 
 def _check_texts(rule: Rule) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cluster.load import load_cluster
-from dashboards.lint import BOARD, PANEL, faults
+from dashboards.lint import BOARD, PANEL, cut, faults
 from dashboards.palette import BLIND, QUIET
 from dashboards.provision import boards
 from dashboards.registry import BOARDS, HOME
@@ -198,3 +198,11 @@ def test_a_trap_is_found_with_its_reason(spoil: Callable[[Json], None], check: s
 
 def test_every_check_has_a_bad_example() -> None:
     assert {check for _, check, _ in BAD} == {check.__name__ for check in (*PANEL, *BOARD)}
+
+
+def test_a_range_that_is_longer_than_what_it_reads_is_kept_is_told() -> None:
+    kept = {one.name: one.keep for one in CLUSTER.retentions()}
+    assert not [line for board in OURS.values() for line in cut(board, kept)]
+    panel = {"title": "Month", "timeFrom": "31d", "targets": [{"refId": "A", "query": 'SELECT 1 FROM "raw"."egress"'}]}
+    (line,) = cut({"panels": [panel], "time": {"from": "now-1h"}}, kept)
+    assert line == "Month: query A reads raw, kept for 7d, but shows 31d: read a coarser one, or keep it longer"

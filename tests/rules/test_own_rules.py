@@ -124,6 +124,7 @@ def _with(more: str) -> str:
         (_example().replace("ABOVE, LIMIT", 'ABOVE, float("inf")'), ":28: ValueError: threshold backup_size is inf: e"),
         (_example().replace("(rule,), ()", "(rule, rule), ()"), ": build() returned 2 rules: expected one a file"),
         (_example().replace('"explore", ', '"explor", '), ":38: KeyError: no board 'explor'; there are noc_wall, expl"),
+        (_example().replace("since=WINDOW", "since=691_200"), ": measure bytes looks 8d back: raw is kept for 7d"),
         # What a message would show.
         (_example().replace("$labels.{schema.PROTO}", "$labels.port"), ": alerts have no label 'port'; there are src"),
         (_example().replace("{schema.PROTO} }}}}", "{schema.PROTO} }}"), ": TemplateError: an action is not closed"),
