@@ -7,7 +7,11 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml
 
+from app.errors import ConfigError
+from cluster.load import parse_cluster
+from cluster.model import ROOT
 from clusterflow import main
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -23,6 +27,8 @@ PAGES = sorted(
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 COMMAND = re.compile(r"(?:^|[\s/`(])clusterflow ([a-z][a-z-]*)((?: +(?:--?[a-z][\w-]*|[\w./-]+|[A-Z]+))*)")
+EXAMPLE = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SECTIONS = {key.name for key in ROOT.keys}
 FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 WORDS_AFTER_THE_NAME = {
     "is",
@@ -83,6 +89,20 @@ def test_every_command_is_in_a_page() -> None:
     """A newcomer reads of each command somewhere before finding it in --help."""
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
     assert not [name for name in KNOWN if f"clusterflow {name}" not in text and f"`{name}`" not in text]
+
+
+@each_page
+def test_keys_of_cluster_yaml_in_examples_exist(page: Path) -> None:
+    """What a part alone lacks, such as a group that stands elsewhere, does not count."""
+    unknown: list[str] = []
+    for text in EXAMPLE.findall(page.read_text(encoding="utf-8")):
+        part = yaml.safe_load(text)
+        # `volumes` are docker-compose.yml's, whose `services` are others than ours.
+        if isinstance(part, dict) and part.keys() <= SECTIONS and "volumes:" not in text:
+            with pytest.raises(ConfigError) as raised:
+                parse_cluster(f"no_section: 1\n{text}")
+            unknown += [one.path for one in raised.value.problems if one.value == "unknown key"]
+    assert not set(unknown) - {"no_section"}
 
 
 @pytest.mark.parametrize(
