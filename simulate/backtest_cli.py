@@ -43,7 +43,7 @@ from rules.grafana.go_numbers import humanize_duration
 from rules.registry import rules_of
 from rules.rule import Rule
 from simulate.scenarios.case_scenarios import Scenarios
-from simulate.scenarios.script import find_script, load_script
+from simulate.scenarios.script import Script, find_script, load_script
 from simulate.stores import influxdb
 from simulate.trial import WARM_UP
 from simulate.truth.matching import truth_of
@@ -171,9 +171,7 @@ def backtest(
     source = (
         _stored(cluster, start, stop, truth_file)
         if scenario is None
-        else _Staged(
-            _with_own(cluster, load_script(find_script(scenario), seed=seed).cluster, ids), scenario, seed, url
-        )
+        else _Staged(_with_own(cluster, load_script(find_script(scenario), seed=seed), ids), scenario, seed, url)
     )
     wanted = _wanted(source.cluster, ids, sweeps, None if against is None else _Versions(against, provisioned))
     if FailOn.MISSED in fails and isinstance(source, _Stored):
@@ -257,9 +255,14 @@ class _Staged:
         return Data(played.cluster, played.store, start, script.end, words, truth_of(script.incidents))
 
 
-def _with_own(ours: Cluster, played: Cluster, ids: Sequence[str]) -> Cluster:
-    """Return a scenario's cluster with those rules of our own that are asked for: it may lack what others look at."""
-    own = [path for path in ours.rules if Path(path).stem in ids and path not in played.rules]
+def _with_own(ours: Cluster, script: Script, ids: Sequence[str]) -> Cluster:
+    """Return a scenario's cluster with those rules of our own that are asked for, or that it expects to fire.
+
+    It may lack what others look at.
+    """
+    played = script.cluster
+    wanted = {*ids, *(rule for one in script.incidents for rule in one.expected)}
+    own = [path for path in ours.rules if Path(path).stem in wanted and path not in played.rules]
     return replace(played, rules=(*played.rules, *own))
 
 

@@ -7,11 +7,13 @@ import pytest
 from click.testing import CliRunner
 
 from app.errors import UserError
+from cluster.load import load_cluster
 from cluster.model import StoreSettings
 from rules.evaluate.cases import load_cases
-from simulate.backtest_cli import backtest
+from simulate.backtest_cli import _with_own, backtest
 from simulate.rule_checks_cli import test_rules as command
 from simulate.scenarios.case_scenarios import Scenarios
+from simulate.scenarios.script import load_script
 from store import schema
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB
@@ -62,14 +64,32 @@ def test_a_case_is_held_against_what_the_scenario_makes(files: Path, influxdb_v1
     assert not [row for series in names for row in series.values if row[0].startswith("scenario_")]
 
 
-def test_a_backtest_knows_the_scenarios_truth(files: Path, influxdb_v1: LocalInfluxDB) -> None:
-    """A rule of the site's own is evaluated, too, where it is asked for."""
+def _site(files: Path) -> Path:
+    """Write a cluster.yaml with the rule of the docs, and return it."""
     page = (DEMO.parent / "docs/extending.md").read_text(encoding="utf-8")
     (files / "backup_size.py").write_text(page.split("```python\n")[1].split("```")[0])
-    (files / "cluster.yaml").write_text(f"{DEMO.read_text()}\nrules: [backup_size.py]\n")
+    config = files / "cluster.yaml"
+    config.write_text(f"{DEMO.read_text()}\nrules: [backup_size.py]\n")
+    return config
+
+
+@pytest.mark.parametrize(
+    ("expected", "own"), [("", []), (", expect: [off_hours_transfer, backup_size]", ["backup_size"])]
+)
+def test_a_rule_of_the_sites_own_that_a_scenario_expects_is_evaluated(
+    expected: str, own: list[str], files: Path
+) -> None:
+    scenario = files / "leak.yaml"
+    scenario.write_text(SCENARIO.replace("factor: 0.9", f"factor: 0.9{expected}"))
+    cluster = _with_own(load_cluster(_site(files)), load_script(scenario), ())
+    assert [Path(path).stem for path in cluster.rules] == own
+
+
+def test_a_backtest_knows_the_scenarios_truth(files: Path, influxdb_v1: LocalInfluxDB) -> None:
+    """A rule of the site's own is evaluated, too, where it is asked for."""
     arguments = [
         "-c",
-        str(files / "cluster.yaml"),
+        str(_site(files)),
         "--scenario",
         str(files / "leak.yaml"),
         "--url",
