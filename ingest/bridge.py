@@ -632,7 +632,7 @@ class Bridge:
                 started=self._started,
                 drained=self._drained,
                 elsewhere=self._listed,
-                unread=unread_of(self._templates, self._spool, now),
+                unread=unread_of(self._templates, self._spool, now, self._engine.doubled),
             )
             self._writer.write(schema.EXPORTER_STATUS, readings, RAW)
             self._writer.write(schema.ENRICHMENT, self._enrichment.points(self._cluster, now, window), RAW)

@@ -1,6 +1,6 @@
 """Readings of a process that writes flows to the store: of itself, and of the exporters that it heard."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import polars as pl
@@ -68,12 +68,14 @@ def listed_since(before: Cluster, after: Cluster, now: float) -> dict[str, float
     return {exporter.name: now for exporter in after.exporters if exporter.address not in known}
 
 
-def unread_of(templates: TemplateFile, spool: Path, now: float) -> dict[str, Unread]:
-    """Return what pmacct does not read of what each address sends."""
+def unread_of(templates: TemplateFile, spool: Path, now: float, doubled: Collection[str] = ()) -> dict[str, Unread]:
+    """Return what pmacct does not read of what each address sends, and whose records come twice (`doubled`)."""
     unread = dict(templates.unread())
     for what in lately(spool, now, (TAGS, GUARDS_TAGS)):
         address = what.rpartition(" ")[2]
         unread[address] = unread.get(address, Unread(0)) | Unread.TAGGED
+    for address in doubled:
+        unread[address] = unread.get(address, Unread(0)) | Unread.TWICE
     return unread
 
 

@@ -528,7 +528,7 @@ CLAMPED_BYTES = _sum("clamped_bytes", "bytes", "bytes older than the grace, adde
 
 
 class Unread(IntFlag):
-    """Bits of UNREAD: what an exporter's templates or sFlow samples have that pmacct does not read."""
+    """Bits of UNREAD: what an exporter's templates or sFlow samples have that pmacct does not read, or count twice."""
 
     ADDRESSES = 1
     REPLIES = 2
@@ -536,6 +536,7 @@ class Unread(IntFlag):
     REPEATED = 8
     TAGGED = 16
     SIZES = 32
+    TWICE = 64
 
 
 UNREAD_WORDS = {
@@ -545,6 +546,7 @@ UNREAD_WORDS = {
     Unread.REPEATED: "a field twice in a template: records may be lost",
     Unread.TAGGED: "sFlow samples with two VLAN tags: such packets are lost",
     Unread.SIZES: "counters of neither 4 nor 8 bytes: they count as 0",
+    Unread.TWICE: "records that come twice: they count twice",
 }
 
 
@@ -553,7 +555,7 @@ def unread_words(bits: int) -> str:
     return "; ".join(words for bit, words in UNREAD_WORDS.items() if bits & bit)
 
 
-UNREAD = Field("unread", "bits", "what it sends that pmacct does not read (`Unread`)")
+UNREAD = Field("unread", "bits", "what it sends that pmacct does not read, or that comes twice (`Unread`)")
 EXPORTER_STATUS = Measurement(
     "exporter",
     "What each exporter sends, and what is wrong with it.",

@@ -281,8 +281,8 @@ def _unread(cluster: Cluster) -> Built:
     return panels.table(
         cluster,
         Face(
-            "unread", "Exporters of which something is not read",
-            "What NetFlow v9 and IPFIX templates, or sFlow samples, have that pmacct does not read.",
+            "unread", "Exporters that are not counted right",
+            "What pmacct does not read of NetFlow v9 and IPFIX templates, or sFlow, and whose records come twice.",
             "Empty with pmacct's own Kafka plugin. Templates must be kept, and two VLAN tags take CAP_NET_RAW.",
             "docs/verdicts.md says what to change on the device.",
             x=0, y=45, w=12, h=6, links=(to_board("pipeline"),), since=_LATEST,
@@ -291,7 +291,7 @@ def _unread(cluster: Cluster) -> Built:
         [
             Column(schema.EXPORTER, "Exporter", width=200),
             Column(
-                schema.UNREAD.name, "Not read",
+                schema.UNREAD.name, "Why",
                 mappings=(panels.words({one: (text, LOOK) for one, text in schema.UNREAD_WORDS.items()}),),
             ),
         ],

@@ -184,6 +184,11 @@ class Engine:
         return None if self._newest is None else self._newest / 1000
 
     @property
+    def doubled(self) -> set[str]:
+        """Return the addresses of exporters whose records come twice."""
+        return self._sequence.doubled.told()
+
+    @property
     def pending_rows(self) -> int:
         """Partial points, and conversations of which they will be made, that wait for `merge`."""
         return self._aggregator.pending_rows + sum(part.pending_rows for part in self._parts.values())

@@ -20,6 +20,7 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
+from ingest.count.doubled import DoubledExporters
 from ingest.count.grouped import Ints, grouped, renumbered
 from ingest.flows.text_numbers import Vocabulary, Words
 from ingest.read import records
@@ -310,9 +311,14 @@ class _Stream:
 
 
 class SequenceTracker:
-    """Follows the sequence numbers of every exporter."""
+    """Follows the sequence numbers of every exporter, and whose records come twice.
+
+    Attributes:
+        doubled: those exporters, where each row is one record.
+    """
 
     def __init__(self) -> None:
+        self.doubled = DoubledExporters()
         self._streams: dict[_Source, _Stream] = {}
 
     def lost(self, frame: pl.DataFrame, exporters: Words | None = None, *, is_numbered: bool = False) -> dict[str, int]:
@@ -324,6 +330,8 @@ class SequenceTracker:
             is_numbered: whether each row is one record. Else equal ones share a row, which says how many they are; and
                 losses of an exporter that counts flows itself (IE 3) stay unseen, since its rows say more.
         """
+        if is_numbered:
+            self.doubled.take(frame)
         result: dict[str, int] = {}
         arrived = frame.get_column(records.ARRIVAL).max()
         slot = arrived // _BATCH_MS if isinstance(arrived, int) else None

@@ -349,7 +349,7 @@ class Relay:
         status = status_of(self._counters, backlog=self._report(), drained=self._drained, now=time.time())
         topics = self._sender.topics
         (partition,) = Partitions(topics.partitions).of(pl.Series([self._relay], dtype=pl.String()))
-        news = told(self._templates_to_tell, Path(self._source.place), time.time())
+        news = told(self._templates_to_tell, Path(self._source.place), time.time(), self._sequence.doubled.told())
         values = encode(status, relay=self._relay, kind=Kind.STATUS, told=news, limit=topics.message_bytes)
         self._sender.add((int(partition), value) for value in values)
         self._told = time.monotonic()

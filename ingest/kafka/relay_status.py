@@ -5,7 +5,7 @@ about once a window that it is there, what waits in its spools, and what it has 
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -84,16 +84,17 @@ def status_of(counters: Counters, *, backlog: int, drained: float, now: float) -
     return pl.DataFrame([row], schema=STATUS_SCHEMA, orient="row")
 
 
-def told(templates: TemplateFile, spool: Path, now: float) -> dict[str, int]:
+def told(templates: TemplateFile, spool: Path, now: float, doubled: Collection[str] = ()) -> dict[str, int]:
     """Return what befell the collector lately ("refused leaf-1"), and what it does not read ("unreadable 10.0.0.1").
 
     Args:
         templates: of nfacctd.
         spool: the collector's.
         now: epoch seconds.
+        doubled: addresses whose records come twice.
     """
-    unread = {f"{_UNREAD} {address}": int(bits) for address, bits in unread_of(templates, spool, now).items() if bits}
-    found = {**lately(spool, now), **unread}
+    unread = unread_of(templates, spool, now, doubled)
+    found = {**lately(spool, now), **{f"{_UNREAD} {address}": int(bits) for address, bits in unread.items() if bits}}
     return dict(list(found.items())[:_MOST_TOLD])
 
 

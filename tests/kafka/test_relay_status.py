@@ -23,7 +23,7 @@ from ingest.kafka.partition import PartitionWork
 from ingest.kafka.partitioner import Partitions
 from ingest.kafka.publisher import Sender
 from ingest.kafka.relay import Relay
-from ingest.kafka.relay_status import MOST_RELAYS, REMEMBERED_SECONDS, status_of
+from ingest.kafka.relay_status import MOST_RELAYS, REMEMBERED_SECONDS, is_told, status_of, told
 from ingest.read.records import Reason
 from ingest.read.spool import Spool
 from store import schema
@@ -374,3 +374,9 @@ def test_who_reads_to_an_end_says_nothing_of_itself(tmp_path: Path) -> None:
         time.sleep(0.3)
     assert brokers.messages == []
     assert brokers.commits == []
+
+
+def test_a_relay_tells_whose_records_come_twice(tmp_path: Path) -> None:
+    found = told(TemplateFile(tmp_path), tmp_path, time.time(), {"192.0.2.7"})
+    assert found == {"unreadable 192.0.2.7": int(Unread.TWICE)}
+    assert is_told(found)
