@@ -103,6 +103,7 @@ GOOD = {
     ),
     "a text alone": message(10, a_set(2, template([(82, 65_535)]))),
     "padding": message(9, a_set(0, template(BASE) + bytes(2)), a_set(300, bytes(16))),
+    "more padding": message(10, a_set(2, template(BASE) + bytes(9)), a_set(3, bytes(8)), a_set(300, bytes(16))),
     "v5": v5(0, 30),
     "cut short": message(9)[:11],
     "a set without a length": message(9, struct.pack("!HH", 0, 0) + spec([(21, 300)])),
@@ -128,6 +129,15 @@ BAD = {
     ),
     "of varying length": message(10, a_set(2, template([*BASE, (153, 65_535)]))),
     "in a set of the other protocol's number": message(9, a_set(2, template([(21, 300)]))),
+    "options that IPFIX withdraws": message(10, a_set(3, struct.pack("!HH", 330, 0))),
+    **{
+        f"in set {number} behind {before.hex()}": message(9, a_set(number, before + template([(21, 300)])))
+        for number in (0, 2)
+        for before in (bytes(4), bytes(8), struct.pack("!HH", 2, 0), struct.pack("!HHI", 5, 1, 1 << 16))
+    },
+    "of the end of a set and the begin of the next": message(
+        9, a_set(0, template(BASE) + b"\1\x2e"), a_set(0, template(BASE, 301))
+    ),
     "more fields than a frame holds": message(9, a_set(0, template([(1, 4)] * 600))),
 }
 

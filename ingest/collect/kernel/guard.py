@@ -4,7 +4,8 @@ pmacct 1.7.7 copies some fields into a variable of the field's type, at the leng
 #934). `LONGEST` lists these elements, each with the size of its type, which no exporter may exceed (RFC 7011, 6.2):
 what is longer is refused. Of Debian's build eight kill by one datagram (4, 21, 22, 152, 153, 158, 159, 323); others
 overwrite what the next one needs (9, then any). tests/faults/malformed.py tries them all. A template of flows or of
-options in which no field has a length makes nfacctd read its records for ever: it is refused, too. All else passes.
+options in which no field has a length makes nfacctd read its records for ever: it is refused, too, and so is what hides
+one, a number below 256 before it. All else passes.
 
 The program walks through the sets of a NetFlow v9 or IPFIX datagram as nfacctd does (RFC 3954, RFC 7011), field by
 field, and stands on nfacctd's own socket. No datagram is copied for that, and no address changes. The kernel wants
@@ -178,7 +179,7 @@ class Teller:
                 count=count,
                 why=f"a template has element {refusal.element} with {refusal.size} bytes: it would kill nfacctd"
                 if refusal.element
-                else "no field of a template has a length: nfacctd would read it for ever",
+                else "a template has no field with a length, or a number below 256: nfacctd would read it for ever",
             )
         told = Counter[IPv4Address | IPv6Address]()
         for refusal, count in found.items():

@@ -113,12 +113,23 @@ def _between_sets(p: _Program) -> None:
 
 
 def _template(p: _Program) -> None:
-    """Take up a template by its number and its count of fields; anything else pads the set."""
+    """Take up a template by its number and its count of fields.
+
+    Of flows nfacctd takes numbers below 256, too, and reads on behind them: only zeros pad such a set. It takes what is
+    left of a set, with the begin of the next one, for a template.
+    """
     p.at("template")
     p.copy(1, 7)
     p.add(1, 4)
-    p.when_registers(1, ">", 5, "set_ends")
-    p.when(2, "<", 256, "set_ends")
+    p.when_registers(1, ">", 5, "rest")
+    p.when(2, ">=", 256, "numbered")
+    p.put(0x69, 1, 10, _OPTIONS)
+    p.when(1, "!=", 0, "set_ends")
+    p.put(0x4F, 2, 3)
+    p.when(2, "!=", 0, "refuse")
+    p.add(7, 4)
+    p.go("next")
+    p.at("numbered")
     p.set(1, 0)
     p.put(0x6B, 10, 1, _LENGTHS)
     p.put(0x6B, 10, 3, _LEFT)
@@ -127,6 +138,11 @@ def _template(p: _Program) -> None:
     p.when(1, "!=", 0, "options")
     p.go("counted")
     p.at("options")
+    # Withdrawn, in IPFIX, it ends here.
+    p.put(0x69, 1, 10, _VERSION)
+    p.when(1, "==", 9, "scopes")
+    p.when(3, "==", 0, "refuse")
+    p.at("scopes")
     p.load_packet(2, "pass")
     p.add(7, 2)
     p.put(0x69, 1, 10, _VERSION)
@@ -143,6 +159,10 @@ def _template(p: _Program) -> None:
     # Of no field, or of fields without a length: nfacctd would read its records for ever.
     p.when(1, "==", 0, "refuse")
     p.go("next")
+    p.at("rest")
+    p.when(2, "<", 256, "set_ends")
+    p.when(3, "!=", 0, "set_ends")
+    p.when_registers(5, ">", 7, "refuse")
     p.at("set_ends")
     p.copy(7, 5)
     p.set(1, 0)
