@@ -11,6 +11,8 @@ from store.schema import OTHER
 _PORTS = 1 << 16
 _PROTOCOLS = 256
 _TCP, _FIN, _SYN, _ACK = 6, 0x01, 0x02, 0x10
+_ECHO_REQUESTS = (1 << 8 | 8, 58 << 8 | 128)
+"""Protocol and type: NetFlow and IPFIX have ICMP's type and code in place of the destination's port."""
 
 NO_HANDSHAKE, OPENS, ANSWERS = 0, 1, 2
 """What the flags of a record say of its source: nothing; that it opened the connection; that it answered."""
@@ -93,11 +95,13 @@ class ServiceBook:
         """Return the service code of each record, and whether the destination opened the conversation.
 
         The server is the side whose port belongs to a service; if both or neither do, the side with the lower port.
-        Where TCP flags leave no doubt, they decide: `handshake` says OPENS, ANSWERS or neither.
+        Where TCP flags leave no doubt, they decide: `handshake` says OPENS, ANSWERS or neither. Who pings, opens.
         """
         base = protocol * _PORTS
-        of_dst, of_src = self._flat[base + dst_port], self._flat[base + src_port]
+        to = base + dst_port
+        of_dst, of_src = self._flat[to], self._flat[base + src_port]
         src_serves = np.where((of_src > 0) == (of_dst > 0), src_port < dst_port, of_src > 0)
+        src_serves &= ~np.isin(to >> 8, _ECHO_REQUESTS)
         if handshake is not None:
             src_serves = np.where(handshake == NO_HANDSHAKE, src_serves, handshake == ANSWERS)
         return np.where(src_serves, of_src, of_dst), src_serves

@@ -62,6 +62,11 @@ def found(rows: pl.DataFrame, measurement: schema.Measurement, what: Cluster | N
         ({"src_port": 40_000, "dst_port": 443, "tcp_flags": SYN_ACK, "packets": 4}, schema.BY_SOURCE),
         ({"src_port": 40_000, "dst_port": 443, "tcp_flags": EVERYTHING, "packets": 9}, schema.BY_SOURCE),
         ({"src_port": 443, "dst_port": 40_000, "tcp_flags": PSH_ACK}, schema.BY_DESTINATION),
+        # ICMP's type and code are no port: a ping, its answer (IPv6), a port that is unreachable.
+        ({"src_port": 0, "dst_port": 8 << 8, "protocol": 1}, schema.BY_SOURCE),
+        ({"src_port": 0, "dst_port": 128 << 8, "protocol": 58}, schema.BY_SOURCE),
+        ({"src_port": 0, "dst_port": 129 << 8, "protocol": 58}, schema.BY_DESTINATION),
+        ({"src_port": 0, "dst_port": 3 << 8 | 3, "protocol": 1}, schema.BY_DESTINATION),
         # Flags mean nothing where there is no TCP.
         ({"src_port": 40_000, "dst_port": 45_000, "tcp_flags": SYN, "protocol": 17}, schema.BY_DESTINATION),
     ],

@@ -181,15 +181,20 @@ def plane_of(row: dict[str, object]) -> str:
     return next((planes[NAMES[end][1]] for end in ends if NAMES[end][1] in planes), "unknown")
 
 
-def egress_of(row: dict[str, object], src: str, dst: str) -> tuple[str, str, str]:
-    """The source's group, as egress has it: who answers from outside is no machine of ours, whoever opens may be."""
-    group = NAMES[str(row[records.SRC])][1]
+def answers(row: dict[str, object]) -> bool:
+    """Whether the destination opened the conversation."""
     serves = {443: row[records.PROTOCOL] == 6, 2049: row[records.PROTOCOL] in {6, 17}}
     ports = int(str(row[records.SRC_PORT])), int(str(row[records.DST_PORT]))
     told = [serves.get(port, False) for port in ports]
-    answers = ports[0] < ports[1] if told[0] == told[1] else told[0]
+    is_ping = row[records.PROTOCOL] == 1 and ports[1] >> 8 == 8
+    return not is_ping and (ports[0] < ports[1] if told[0] == told[1] else told[0])
+
+
+def egress_of(row: dict[str, object], src: str, dst: str) -> tuple[str, str, str]:
+    """The source's group, as egress has it: who answers from outside is no machine of ours, whoever opens may be."""
+    group = NAMES[str(row[records.SRC])][1]
     if group in {"external", "local"}:
-        group = "external" if group == "external" and answers else "unlisted"
+        group = "external" if group == "external" and answers(row) else "unlisted"
     return group, src, dst
 
 
@@ -220,10 +225,7 @@ def by_hand(rows: list[dict[str, object]]) -> dict[str, Keys]:  # noqa: C901, PL
         dst, dst_group = NAMES[dst_text]
         counts = exporter != "127.0.0.2" and not (exporter == "127.0.0.1" and row[records.IFACE_IN] == 49)
         counts = counts and (src_group != "vault" or exporter == "127.0.0.1")
-        services = {443: row[records.PROTOCOL] == 6, 2049: row[records.PROTOCOL] in {6, 17}}
-        ports = int(str(row[records.SRC_PORT])), int(str(row[records.DST_PORT]))
-        serves = [services.get(port, False) for port in ports]
-        dst_opened = ports[0] < ports[1] if serves[0] == serves[1] else serves[0]
+        dst_opened = answers(row)
         window = start // 10_000
         while True:
             low, high = max(start, window * 10_000), min(end, (window + 1) * 10_000)
