@@ -142,6 +142,8 @@ _NAMES_WIDE = 38.0
 
 _LETTERS = 20
 _LINES = 12
+"""Of the list that takes the place of a large one."""
+
 _DRAWN_HIGH, _DRAWN_WIDE = 350, 530
 """Pixels, about: with more groups than have a line or column of their own in it, letters become smaller."""
 
