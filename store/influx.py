@@ -16,6 +16,7 @@ from email.utils import parsedate_to_datetime
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
+from urllib.parse import urlencode
 
 import numpy as np
 import numpy.typing as npt
@@ -188,6 +189,7 @@ class Store:
         # the rest of a small one.
         self._session.proxies.update(get_environ_proxies(self.url))
         self._session.trust_env = False
+        self._prepared: dict[tuple[str, str], requests.PreparedRequest] = {}
         authorities = _authorities(settings.ca_file) or next(filter(None, map(os.environ.get, _CA_BUNDLES)), True)
         self._session.verify = settings.verify_tls and authorities
         # Packing answers costs the server more than sending them on a network of our own.
@@ -329,7 +331,7 @@ class Store:
         headers = {"Content-Encoding": "gzip", "Content-Type": "text/plain; charset=utf-8"}
         # Level 1: line protocol repeats itself so much that more effort buys little.
         data = gzip.compress(lines, 1)
-        answer = self._request("POST", "/write", params=params, data=data, headers=headers)
+        answer = self._request("POST", f"/write?{urlencode(params)}", data=data, headers=headers)
         if answer.status_code != _WRITTEN:
             raise self._refusal(answer.status_code, answer.text, answer.headers)
 
@@ -572,12 +574,26 @@ class Store:
 
     # -- transport ---------------------------------------------------------------------------------
 
-    def _request(self, method: str, path: str, **arguments: Any) -> requests.Response:  # noqa: ANN401 - passed through
+    def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        data: Mapping[str, str] | bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        stream: bool = False,
+    ) -> requests.Response:
         try:
-            timeout = _CONNECT_SECONDS, self._patience
+            request = self._addressed(method, path)
+            request.headers.update(headers or {})
+            request.prepare_body(data, None)
             # A redirect is followed by GET, without the lines or the question: whatever answers that has none of them.
-            response = self._session.request(
-                method, f"{self.url}{path}", timeout=timeout, allow_redirects=False, **arguments
+            response = self._session.send(
+                request,
+                timeout=(_CONNECT_SECONDS, self._patience),
+                allow_redirects=False,
+                stream=stream,
+                proxies=self._session.proxies,
             )
             text = response.text if response.status_code >= 300 else ""
         except requests.RequestException as error:
@@ -585,6 +601,13 @@ class Store:
         if response.status_code >= 300:
             raise self._refusal(response.status_code, text, response.headers)
         return response
+
+    def _addressed(self, method: str, path: str) -> requests.PreparedRequest:
+        """Return a request without a body: to merge the session's settings takes a third of the time of a small one."""
+        if (method, path) not in self._prepared:
+            request = requests.Request(method, f"{self.url}{path}")
+            self._prepared[method, path] = self._session.prepare_request(request)
+        return self._prepared[method, path].copy()
 
     def _away(self, error: Exception) -> StoreError:
         if distrust := _distrust(error):
