@@ -28,8 +28,8 @@ from analysis.writing import Output, gathered
 from app.errors import ClusterflowError, UserError
 from app.log import Log
 from app.units import format_moment
+from app.words import some
 from cluster.model import Cluster, Job
-from cluster.scalars.kinds import some
 from ingest.flows.enriching import list_points
 from store import schema
 from store.influx import Store

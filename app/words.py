@@ -1,5 +1,7 @@
 """Numbers, and texts of others, as people read them: on terminals, in alerts, reports and labels."""
 
+from collections.abc import Sequence
+
 
 def amount(size: float, unit: str = "B") -> str:
     """Return bytes, or another unit, with three digits: ``41.2 GB``."""
@@ -35,6 +37,12 @@ def one_line(text: str, most: int = 300) -> str:
     if not short.isprintable():
         short = "".join(one if one.isprintable() else " " for one in short)
     return " ".join(short.split())[:most].rstrip()
+
+
+def some(words: Sequence[str], most: int = 1) -> str:
+    """Return the first of many words, and how many more there are: ``leaf-1, leaf-2 and 7 more``."""
+    more = f" and {len(words) - most:,} more" if len(words) > most else ""
+    return ", ".join(words[:most]) + more
 
 
 def harmless(value: object) -> object:

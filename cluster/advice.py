@@ -8,6 +8,7 @@ from itertools import pairwise
 from urllib.parse import urlsplit
 
 from app.units import format_duration
+from app.words import some
 from cluster.allow_list import is_heard, overlong, senders
 from cluster.model import ANY, Cluster, Exporter, ExportProtocol, HttpJobs, KafkaSettings, Plane, Role, SaslMechanism
 from cluster.scalars.names import DAY, show_source
@@ -80,7 +81,7 @@ def _nodes(cluster: Cluster) -> Iterator[str]:
         if not nodes:
             yield f"nodes: none in training group {group.id}: dropouts cannot be judged"
         if without:
-            yield f"nodes: {_some(without)} of training group {group.id} without GPUs: idle time there costs nothing"
+            yield f"nodes: {some(without, 3)} of training group {group.id} without GPUs: idle time there costs nothing"
     training = {group.id for group in cluster.groups_with(Role.TRAINING)}
     if 0 < (count := sum(node.group in training for node in cluster.nodes)) < _COHORT:
         judged = f"dropouts are judged in jobs of {_COHORT} or more, smaller ones as a whole only"
@@ -136,7 +137,7 @@ def _exporters(cluster: Cluster) -> Iterator[str]:
     if vague and len(counting) > 1 and not is_told:
         what = "has neither interfaces nor a line of" if len(vague) == 1 else "have neither interfaces nor a line of"
         yield (
-            f"exporters: {_some(vague)} {what} `authority`: what several exporters see is found while records flow; "
+            f"exporters: {some(vague, 3)} {what} `authority`: what several exporters see is found while records flow; "
             "`clusterflow suggest` says who counts"
         )
     if not is_told:
@@ -176,8 +177,8 @@ def _senders(cluster: Cluster) -> Iterator[str]:
     networks = [network for protocol in ExportProtocol for network in senders(cluster, protocol)]
     if unheard := [show_source(network) for network in networks if not is_heard(cluster, network.version)]:
         yield (
-            f'collector.listen: {cluster.collector.listen} hears nothing of {_some(unheard)}: write "::", which takes '
-            "IPv6 and IPv4"
+            f"collector.listen: {cluster.collector.listen} hears nothing of {some(unheard, 3)}: "
+            'write "::", which takes IPv6 and IPv4'
         )
     # `collect` refuses it; for all others the file is sound.
     yield from (" ".join(error.lines()) for error in overlong(cluster))
@@ -215,7 +216,7 @@ def _jobs(cluster: Cluster) -> Iterator[str]:
     for job in cluster.jobs:
         others = [name for name in job.nodes if name in outside]
         if others:
-            yield f"jobs: {_some(others)} of job {job.id} in no training group: not judged for dropout"
+            yield f"jobs: {some(others, 3)} of job {job.id} in no training group: not judged for dropout"
 
 
 def _kafka(kafka: KafkaSettings) -> Iterator[str]:
@@ -262,8 +263,3 @@ def _metrics(cluster: Cluster) -> Iterator[str]:
     listen = cluster.bridge.metrics_listen
     if listen is not None and cluster.bridge.metrics_token is None and not is_loopback(listen):
         yield f"bridge.metrics_listen: {listen} is open to everyone who reaches it: set bridge.metrics_token"
-
-
-def _some(names: list[str]) -> str:
-    shown = ", ".join(names[:3])
-    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3:,} more"

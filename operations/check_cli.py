@@ -9,6 +9,7 @@ import click
 
 from app.application import rows_shown
 from app.errors import ConfigError, UserError
+from app.words import some
 from cluster.advice import advice
 from cluster.cli import config_option, starter
 from cluster.document import read_text
@@ -62,12 +63,10 @@ def check(file: Path | None, config: Path, json_to: str | None) -> None:
 def _untouched(path: Path) -> Iterator[str]:
     """Yield which lines of `clusterflow init`, marked as those to change, stand as it wrote them."""
     marked = {line for line in starter().splitlines() if _CHANGE in line}
-    lines = read_text(path).splitlines()
-    left = [str(number) for number, line in enumerate(lines, 1) if line in marked]
+    left = [str(number) for number, line in enumerate(read_text(path).splitlines(), 1) if line in marked]
     if left:
-        shown = left[: rows_shown(_SHOWN)]
-        some = ", ".join(shown) + (f" and {len(left) - len(shown)} more" if len(left) > len(shown) else "")
-        yield f"lines {some}: still as `clusterflow init` wrote them: put your own values in, or take the mark off"
+        lines = some(left, rows_shown(_SHOWN))
+        yield f"lines {lines}: still as `clusterflow init` wrote them: put your own values in, or take the mark off"
 
 
 def summary(cluster: Cluster) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from app.words import some
 from cluster.model import Cluster, Thresholds
 from dashboards.registry import FOLDER, PanelRef
 from store.influxql import Query
@@ -298,19 +299,12 @@ class RuleSet:
         subjects: dict[tuple[str, str], list[str]] = {}
         for one in self.skipped:
             subjects.setdefault((one.id, one.reason), []).append(one.subject)
-        return [
-            str(Skipped(rule_id, ", ".join(listed[:_NAMED]) + _more(len(listed) - _NAMED), reason))
-            for (rule_id, reason), listed in subjects.items()
-        ]
+        return [str(Skipped(rule_id, some(listed, _NAMED), reason)) for (rule_id, reason), listed in subjects.items()]
 
     def missing_ids(self) -> tuple[str, ...]:
         """Return ids of rules of which nothing at all is generated."""
         present = {rule.id for rule in self.rules}
         return tuple(dict.fromkeys(skipped.id for skipped in self.skipped if skipped.id not in present))
-
-
-def _more(count: int) -> str:
-    return f" and {count} more" if count > 0 else ""
 
 
 def built(build: Callable[[Cluster], RuleSet], cluster: Cluster) -> RuleSet:

@@ -25,6 +25,7 @@ from analysis.jobs.register import Register, key_of
 from analysis.jobs.sources.file import ClusterYaml
 from analysis.jobs.sources.inferred import InferredSource
 from app.log import Log
+from app.words import some
 from cluster.model import (
     LISTED,
     Cluster,
@@ -33,7 +34,6 @@ from cluster.model import (
     JobSource,
     Outcome,
 )
-from cluster.scalars.kinds import some
 from store import schema
 from store.influx import Store
 from store.influxql import Select, any_of, beside, says

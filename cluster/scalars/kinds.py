@@ -437,11 +437,6 @@ def one_of(words: Iterable[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
-def some(words: list[str]) -> str:
-    """Return the first of many words, and how many more there are."""
-    return words[0] if len(words) == 1 else f"{words[0]} and {len(words) - 1:,} more"
-
-
 def _between(what: str, low: float, high: float) -> str:
     return f"{what} from {grouped(low)} to {grouped(high)}"
 

@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from zoneinfo import ZoneInfo
 
+from app.words import some
 from cluster.document import Faults
 from cluster.scalars import names
 from cluster.scalars.declared import Section, key, record
-from cluster.scalars.kinds import Choice, ListOf, Placed, Table, closest, some
+from cluster.scalars.kinds import Choice, ListOf, Placed, Table, closest
 from cluster.scalars.ranges import braced, expand
 
 

@@ -10,6 +10,7 @@ from rich.text import Text
 from app.signals import SignalEvent
 from app.table import Table
 from app.time_options import Duration
+from app.words import some
 from cluster.cli import cluster_option
 from cluster.model import Cluster
 from cluster.options import json_option, write_output
@@ -82,5 +83,4 @@ def _show(heard: list[Heard], silent: list[str], console: Console) -> None:
     wrong = sum(bool(one.wrong) for one in heard)
     console.print(f"{len(heard)} senders, {wrong} with something wrong", soft_wrap=True)
     if silent:
-        more = f" and {len(silent) - _NAMED} more" if len(silent) > _NAMED else ""
-        console.print(f"silent in this time: {', '.join(silent[:_NAMED])}{more}", soft_wrap=True)
+        console.print(f"silent in this time: {some(silent, _NAMED)}", soft_wrap=True)

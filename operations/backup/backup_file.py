@@ -25,6 +25,7 @@ from analysis.state import FILE as STATE_FILE
 from app import sqlite_file
 from app.errors import NO_ROOM, ClusterflowError, ConfigError, UserError
 from app.version import own_version
+from app.words import some
 from cluster.document import read_text
 from cluster.sources import files_of as files_of_cluster
 from cluster.sources import named_in
@@ -413,8 +414,7 @@ def _is_binary(path: Path) -> bool:
 
 def _some(places: Sequence[str]) -> str:
     """Return the first names of many, printable whatever is in them."""
-    more = f" and {len(places) - 3:,} more" if len(places) > 3 else ""
-    return ", ".join(map(repr, places[:3])) + more
+    return some([*map(repr, places)], 3)
 
 
 def _manifest(source: Path, archive: tarfile.TarFile, entry: tarfile.TarInfo | None) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from analysis.state import LOCK, exclusive
 from app import sqlite_file
 from app.errors import FOREIGN, UserError, of_disk
+from app.words import some
 from ingest.checkpoint import LOCK as BRIDGE_LOCK
 from ingest.checkpoint import MANIFEST, RESTORING, without
 from operations.backup.backup_file import BRIDGE, CONFIG, DELIVERY, EVENTS, LOGS, SPOOL, SQLITE_FILES, STATE
@@ -122,9 +123,7 @@ def put_in_place(unpacked: Path, homes: Homes, *, force: bool) -> Restored:
             known = [found for folder in whole if (found := folder.held_in(folder.target)) is not None]
             in_the_way = [target for target in (*known, *moves.values()) if os.path.lexists(target)]
             if in_the_way and not force:
-                shown = ", ".join(str(path) for path in in_the_way[:3])
-                more = f" and {len(in_the_way) - 3} more" if len(in_the_way) > 3 else ""
-                raise UserError(f"is there already: {shown}{more}", "--force takes their place")
+                raise UserError(f"is there already: {some([*map(str, in_the_way)], 3)}", "--force takes their place")
             ours = {source: target for source, target in moves.items() if (unpacked / CONFIG) in source.parents}
             if homes.config is not None:
                 _check_places(ours.values(), homes.config)

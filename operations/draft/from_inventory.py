@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_network
 
+from app.words import some
 from cluster.document import Faults
 from cluster.load import parse_cluster
 from cluster.model import MOST_GROUPS, RESERVED_GROUPS, Address, Cost, Machine, Network, Node, Plane, Role
@@ -94,8 +95,7 @@ def without_address(machines: Iterable[Machine]) -> Iterator[str]:
     """Yield a line about the machines that a draft leaves out, if any: nothing can be said of their traffic."""
     names = sorted({one.name for one in machines} - {one.name for one in machines if one.addresses})
     if names:
-        more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
-        yield f"Left out, as no address of theirs is known here: {', '.join(names[:3])}{more}. Does DNS know them?"
+        yield f"Left out, as no address of theirs is known here: {some(names, 3)}. Does DNS know them?"
 
 
 def _group_id(one: Machine) -> str:

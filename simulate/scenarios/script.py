@@ -10,10 +10,11 @@ import numpy as np
 
 from app.errors import ConfigError, Problem, UserError
 from app.units import format_duration
+from app.words import some
 from cluster.document import Faults, Mapping, parse, read_text
 from cluster.load import load_cluster
 from cluster.model import CheckpointMode, CheckpointPlan, Cluster, ExportProtocol, Job, JobClass, Outcome, Role
-from cluster.scalars.kinds import Bad, Placed, Table, closest, some
+from cluster.scalars.kinds import Bad, Placed, Table, closest
 from cluster.scalars.ranges import expand
 from rules.registry import IDS
 from simulate.incidents.exfiltration_evidence import with_exfiltration

@@ -20,6 +20,7 @@ from analysis.detectors.study import JobWindows
 from analysis.detectors.training.disturbance import SLACK
 from analysis.detectors.training.stalls import Outer
 from analysis.jobs.job_windows import start_of
+from app.words import some
 from cluster.model import Cluster, Job, Role
 from store import schema
 from store.influx import Store
@@ -87,8 +88,7 @@ class OuterCauses:
             end = (window + self._window) // _MINUTE * _MINUTE
             names, total = _largest(sent, schema.SRC, end, span)
             if total >= self._limits.disturbance_bytes:
-                more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-                found[window] = Outer(Cause.DISTURBED, ", ".join(names[:_NAMED]) + more)
+                found[window] = Outer(Cause.DISTURBED, some(names, _NAMED))
         return found
 
     def _busy(self, job: Job, lost: npt.NDArray[np.int64]) -> dict[int, Outer]:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import ConfigError, Problem
+from app.words import some
 from cluster.document import Faults, Scalar, child, read_text
 from cluster.scalars import names
-from cluster.scalars.kinds import Bad, Kind, Placed, Table, closest, one_of, some
+from cluster.scalars.kinds import Bad, Kind, Placed, Table, closest, one_of
 from cluster.scalars.ranges import braced, ends, expand, has_range
 from cluster.sections.inventory_sources import RailNetwork
 from cluster.sections.network.groups import Group, GroupTable, Role, check_reference

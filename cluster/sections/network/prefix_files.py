@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import ConfigError
+from app.words import some
 from cluster.document import Faults, Scalar, read_text
 from cluster.scalars import names
 from cluster.scalars.declared import Section, key, record
-from cluster.scalars.kinds import Bad, ListOf, Placed, Table, closest, some
+from cluster.scalars.kinds import Bad, ListOf, Placed, Table, closest
 from cluster.vocabulary import Network
 
 _Entry = tuple[str, str, str, str]
