@@ -3,6 +3,8 @@
 import json
 import sys
 import time
+from collections.abc import Sequence
+from zoneinfo import ZoneInfo
 
 import click
 from rich.console import Console
@@ -23,6 +25,11 @@ from store.schema_version import opened
 
 _SHORT = 8
 """Digits of an id that are shown."""
+
+_WIDE = 140
+"""Columns of a terminal from which on the table has room: in less each name would be in pieces."""
+_ENDS = 5
+"""Cells of an alert before what it is about."""
 
 
 @click.group("alerts")
@@ -53,10 +60,15 @@ def list_alerts(cluster: Cluster, start: float, stop: float, rule: str | None, j
     if not found:
         click.echo("no such alert in the history: `clusterflow deliver` keeps it while it runs", err=True)
         return
-    zone = cluster.site.time_zone
+    show(found, cluster.site.time_zone, Console(width=None if sys.stdout.isatty() else 200))
+
+
+def show(found: Sequence[StoredAlert], zone: ZoneInfo, console: Console) -> None:
+    """Print alerts: a line each, or two where a line has no room."""
     table = Table(
         "id", f"since ({zone.key})", "lasted", "state", "rule", "source → destination", "bytes", "duration", box=None
     )
+    is_narrow = console.width < _WIDE
     for one in found:
         began = format_local(one.began, zone)
         lasted = "" if one.ended is None else lasting(one.ended - one.began)
@@ -65,7 +77,11 @@ def list_alerts(cluster: Cluster, start: float, stop: float, rule: str | None, j
         row = (one.id[:_SHORT], began, lasted, _state(one), one.rule, ends, facts[texts.BYTES], facts[texts.DURATION])
         # Texts of alerts are shown, never interpreted.
         table.add_row(*map(Text, row))
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+        if is_narrow:
+            console.print(Text("  ".join(filter(None, row[:_ENDS]))), soft_wrap=True)
+            console.print(Text("          " + "  ".join(filter(None, row[_ENDS:]))), soft_wrap=True)
+    if not is_narrow:
+        console.print(table)
 
 
 @alerts.command("mark")

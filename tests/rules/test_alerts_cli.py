@@ -4,23 +4,27 @@ import json
 import time
 from contextlib import closing
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import polars as pl
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from analysis.audit import Period
 from app.application import Application
 from cluster.dump import dump_cluster
 from cluster.load import load_cluster, parse_cluster
 from cluster.model import StoreSettings
-from operations.alert_history import MOST
-from operations.alerts_cli import alerts
+from operations.alert_history import MOST, StoredAlert
+from operations.alerts_cli import alerts, show
 from operations.cli import status
 from reporting.content import Table
 from reporting.look import Look
 from reporting.sections.alerts import history
+from rules.common.texts import FACTS
 from store import schema
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB
@@ -111,6 +115,17 @@ def test_a_flood_of_one_rule_hides_no_alert_of_another(config: Path) -> None:
     found = _run(config, "alerts", "list", "--json", "--rule", "exfil_volume").stdout.splitlines()
     assert [json.loads(line)["id"] for line in found] == list(IDS)
     assert "only the newest 10,000 are shown" in _run(config, "alerts", "list", "--json").stderr
+
+
+def test_in_a_narrow_terminal_no_name_is_in_pieces() -> None:
+    ends = {"source": "dgx-b200-nord-rack07-001 (GPU Training Nodes)", "destination": "203.0.113.9 (outside)"}
+    facts = dict.fromkeys(FACTS, "") | ends | {"bytes": "65 GB", "duration": "5m 10s"}
+    one = StoredAlert(IDS[0], {schema.RULE: "exfiltration"}, schema.FIRING, "", "", NOW, None, facts)
+    out = StringIO()
+    show([one], ZoneInfo("Europe/Berlin"), Console(width=80, file=out))
+    head, told = out.getvalue().splitlines()
+    assert (head.split()[0], head.split()[3:]) == ("3fa94c1e", ["firing", "exfiltration"])
+    assert told.split() == f"{ends['source']} → {ends['destination']}  65 GB  5m 10s".split()
 
 
 @pytest.mark.parametrize(
