@@ -82,8 +82,7 @@ def _nodes(cluster: Cluster) -> Iterator[str]:
             yield f"nodes: none in training group {group.id}: dropouts cannot be judged"
         if without:
             yield f"nodes: {some(without, 3)} of training group {group.id} without GPUs: idle time there costs nothing"
-    training = {group.id for group in cluster.groups_with(Role.TRAINING)}
-    if 0 < (count := sum(node.group in training for node in cluster.nodes)) < _COHORT:
+    if 0 < (count := len(cluster.nodes_with(Role.TRAINING))) < _COHORT:
         judged = f"dropouts are judged in jobs of {_COHORT} or more, smaller ones as a whole only"
         yield f"nodes: {count} in training groups: {judged}"
 

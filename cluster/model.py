@@ -225,6 +225,11 @@ class Cluster:
         """Return the groups of these roles, in the order of the file."""
         return tuple(group for group in self.groups if group.role in roles)
 
+    def nodes_with(self, *roles: Role) -> tuple[Node, ...]:
+        """Return the nodes of the groups of these roles, in the order of the file."""
+        groups = {group.id for group in self.groups_with(*roles)}
+        return tuple(node for node in self.nodes if node.group in groups)
+
     def group_ids(self) -> tuple[str, ...]:
         """Return the ids of all groups, reserved ones included."""
         return (*(group.id for group in self.groups), *RESERVED_GROUPS)

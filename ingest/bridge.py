@@ -576,7 +576,7 @@ class Bridge:
         self._writer.prepare(min(self._rollup.oldest, self._engine.newest or math.inf))
         # Checkpoints of before this was kept do not say when they were made.
         if self._clock is Clock.LIVE and self._is_overtaken(notes.get("saved", time.time())):
-            what = "the store has newer points of this bridge, which stay: it is from a backup, or nothing came since"
+            what = "newer points of this bridge are stored and stay: the checkpoint is from a backup, or nothing came"
             self._log.line("checkpoint_overtaken", what=what)
             self._evict()
         elif not self._stop.is_set():

@@ -469,8 +469,7 @@ def _grid_names(cluster: Cluster) -> tuple[int, str]:
 
 
 def _training_nodes(cluster: Cluster) -> list[str]:
-    training = {group.id for group in cluster.groups_with(Role.TRAINING)}
-    return [node.name for node in cluster.nodes if node.group in training] or ["node"]
+    return [node.name for node in cluster.nodes_with(Role.TRAINING)] or ["node"]
 
 
 # -- below, right: jobs, worst nodes, traffic ------------------------------------------------------------

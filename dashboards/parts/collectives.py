@@ -67,8 +67,7 @@ def _of_job() -> Select:
 
 def _over_time(cluster: Cluster, column: Column, meaning: str, alias: str = f"$tag_{schema.JOB}") -> Query:
     """Return a value of each job over time, in bins no shorter than the largest jobs are looked at."""
-    training = {group.id for group in cluster.groups_with(Role.TRAINING)}
-    every = looked_at_every(sum(node.group in training for node in cluster.nodes))
+    every = looked_at_every(len(cluster.nodes_with(Role.TRAINING)))
     return _of_job().take(column).by(schema.JOB).over_time(cluster, meaning, alias=alias, settled=False).at_least(every)
 
 

@@ -50,8 +50,7 @@ def timeline(cluster: Cluster, face: Face, *conditions: Condition, keep: tuple[s
 
 def are_many(cluster: Cluster) -> bool:
     """Return whether the training nodes are too many to be drawn all at once: their lines would be unreadable."""
-    training = {group.id for group in cluster.groups_with(Role.TRAINING)}
-    return sum(node.group in training for node in cluster.nodes) > _MANY
+    return len(cluster.nodes_with(Role.TRAINING)) > _MANY
 
 
 def told() -> Condition:

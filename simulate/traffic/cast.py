@@ -153,8 +153,7 @@ class Cast:
 
 def nodes_with(cluster: Cluster, role: Role) -> list[Node]:
     """Return the nodes of the groups of a role that have an address, in the order of cluster.yaml."""
-    groups = {group.id for group in cluster.groups_with(role)}
-    return [node for node in cluster.nodes if node.group in groups and node.addresses]
+    return [node for node in cluster.nodes_with(role) if node.addresses]
 
 
 def _all(node: Node) -> list[Address]:

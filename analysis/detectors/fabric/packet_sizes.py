@@ -77,8 +77,8 @@ class PacketSizeStudy:
 
     def __init__(self, cluster: Cluster, windows: WindowReader) -> None:
         self._limits, self._windows = cluster.thresholds, windows
-        training = {group.id for group in cluster.groups_with(Role.TRAINING)}
-        self._places = {node: n for n, node in enumerate(sorted(o.name for o in cluster.nodes if o.group in training))}
+        names = sorted(node.name for node in cluster.nodes_with(Role.TRAINING))
+        self._places = {name: place for place, name in enumerate(names)}
         self._length = -(-cluster.thresholds.packet_size_window // MINUTE) * MINUTE
         self._known: tuple[int, Floats] = 0, np.zeros((3, 0, len(self._places)))
 

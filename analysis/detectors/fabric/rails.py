@@ -71,12 +71,10 @@ class RailStudy:
 
     def __init__(self, cluster: Cluster, store: Store) -> None:
         self._store, self._limits = store, cluster.thresholds
-        training = {group.id for group in cluster.groups_with(Role.TRAINING)}
         self._rails = {
             node.name: rails
-            for node in cluster.nodes
-            if node.group in training
-            and len(rails := {str(one.rail) for one in node.addresses if one.rail is not None}) > 1
+            for node in cluster.nodes_with(Role.TRAINING)
+            if len(rails := {str(one.rail) for one in node.addresses if one.rail is not None}) > 1
         }
         self._names = sorted(set[str]().union(*self._rails.values()))
         self._exporters = exporters_on(cluster, Plane.COMPUTE)
