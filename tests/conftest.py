@@ -19,11 +19,13 @@ import uuid
 from collections.abc import Generator, Iterator
 from contextlib import closing, suppress
 from functools import cache
-from itertools import zip_longest
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 from app.errors import StoreError
 from bench.faults import RESULTS, Record, Result, note
@@ -167,11 +169,9 @@ _MARKED = {
 
 
 @cache
-def _marks_of(path: Path) -> tuple[str, ...]:
-    """Return the marks of a file by where it lies: one answer a file, as there are thousands of tests."""
-    name = path.relative_to(REPOSITORY).as_posix()
-    folders = {name, *(parent.as_posix() for parent in Path(name).parents)}
-    return tuple(mark for mark, places in _MARKED.items() if folders.intersection(places))
+def _lies_in(file: str, places: tuple[str, ...]) -> bool:
+    """Whether a file of the repository is one of these, or in one of these folders; asked for thousands of tests."""
+    return not {file, *(parent.as_posix() for parent in Path(file).parents)}.isdisjoint(places)
 
 
 _LONG = (
@@ -194,26 +194,46 @@ _LONG = (
 """Files that take longest, the longest first: what begins last decides when a run ends."""
 
 
-def _shared_out(files: list[Path]) -> list[Path]:
-    """Return files in the order in which they begin: long ones first, waiting ones and computing ones by turns.
+_WAITING = (
+    *_MARKED["end_to_end"], *_MARKED["service"], "tests/cloud/test_process.py", "tests/delivery/test_delivery_pair.py",
+    "tests/ingest/test_bridge.py", "tests/ingest/test_daemon_load.py", "tests/ingest/test_guard.py",
+    "tests/ingest/test_known_rates.py", "tests/ingest/test_pipe_store_away.py", "tests/ingest/test_quick_printf.py",
+    "tests/store/test_lease.py",
+)  # fmt: skip
+"""Files that wait for daemons for three quarters of their time, and folders of such."""
 
-    Processes take files from the front: while some wait for daemons, others compute.
-    """
-    names = {path: path.relative_to(REPOSITORY).as_posix() for path in files}
-    ordered = sorted(files, key=lambda path: _LONG.index(names[path]) if names[path] in _LONG else len(_LONG))
-    waiting, computing = (
-        [path for path in ordered if bool(_marks_of(path)) is is_waiting] for is_waiting in (True, False)
-    )
-    return [path for pair in zip_longest(waiting, computing) for path in pair if path is not None]
+
+class _Mixed(LoadFileScheduling):
+    """Shares whole files out so that one process computes while the others wait for daemons: no core is idle."""
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        others = [files for other, files in self.assigned_work.items() if other is not node and files]
+        waiting = sum(_lies_in(next(reversed(files)), _WAITING) for files in others)
+        may_wait = waiting < len(self.assigned_work) - 1
+        fitting = (file for file in self.workqueue if _lies_in(file, _WAITING) is may_wait)
+        if (file := next(fitting, None)) is not None:
+            self.workqueue.move_to_end(file, last=False)
+        super()._assign_work_unit(node)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
+    """Share files out, whatever `--dist` says: their tests share servers and stores."""
+    return _Mixed(config, log)
+
+
+def _name_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests by where they lie and by what they ask for, and put them into the order in which they begin."""
-    places = {path: place for place, path in enumerate(_shared_out(list(dict.fromkeys(item.path for item in items))))}
-    items.sort(key=lambda item: places[item.path])
+    places = {name: place for place, name in enumerate(_LONG)}
+    items.sort(key=lambda item: places.get(_name_of(item), len(places)))
     for item in items:
-        for mark in _marks_of(item.path):
-            item.add_marker(mark)
+        for mark, where in _MARKED.items():
+            if _lies_in(_name_of(item), where):
+                item.add_marker(mark)
         # Some ask for a fixture by its name among their parameters.
         if _SERVICES.intersection((*getattr(item, "fixturenames", ()), *re.split(r"[\[\]-]", item.name))):
             item.add_marker(pytest.mark.service)
