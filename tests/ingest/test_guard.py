@@ -43,6 +43,15 @@ def template(fields: Sequence[tuple[int, int]], number: int = 300) -> bytes:
     return struct.pack("!HH", number, len(fields)) + spec(fields)
 
 
+def options(fields: Sequence[tuple[int, int]], number: int = 301, *, scopes: int = 1) -> bytes:
+    """A template of options of IPFIX."""
+    return struct.pack("!HHH", number, len(fields), scopes) + spec(fields)
+
+
+def of_enterprise(element: int, size: int) -> bytes:
+    return struct.pack("!HHI", 0x8000 | element, size, 9)
+
+
 def message(version: int, *sets: bytes) -> bytes:
     body = b"".join(sets)
     if version == 9:
@@ -104,6 +113,19 @@ GOOD = {
     "a text alone": message(10, a_set(2, template([(82, 65_535)]))),
     "padding": message(9, a_set(0, template(BASE) + bytes(2)), a_set(300, bytes(16))),
     "more padding": message(10, a_set(2, template(BASE) + bytes(9)), a_set(3, bytes(8)), a_set(300, bytes(16))),
+    "two templates of options in a set": message(
+        10, a_set(3, options([(149, 4), (41, 8), (42, 8)]) + options([(144, 4), (34, 4), (35, 1)], 302) + bytes(2))
+    ),
+    "two templates of options in a set of v9": message(
+        9, a_set(1, (struct.pack("!HHH", 301, 4, 12) + spec([(1, 4), (48, 1), (49, 1), (50, 4)])) * 2)
+    ),
+    "a long field of options": message(10, a_set(3, options([(149, 4), (21, 300), (82, 65_535)]))),
+    "IPFIX withdraws all templates": message(10, a_set(2, struct.pack("!HH", 2, 0))),
+    "numbers that no records have": message(10, a_set(2, template([(8, 0)], 5)), a_set(3, options([], 3, scopes=0))),
+    "as many elements of enterprises as there is room for": message(
+        10, a_set(2, struct.pack("!HH", 300, 256) + b"".join(of_enterprise(element, 1) for element in range(8, 264)))
+    ),
+    "a set that ends behind the datagram": message(10, a_set(2, template([(8, 0)])))[:-1],
     "v5": v5(0, 30),
     "cut short": message(9)[:11],
     "a set without a length": message(9, struct.pack("!HH", 0, 0) + spec([(21, 300)])),
@@ -121,7 +143,7 @@ BAD = {
     "options without fields": message(9, a_set(1, struct.pack("!HHH", 330, 1, 0) + spec([(479, 900)]))),
     "options of IPFIX without fields": message(10, a_set(3, struct.pack("!HHH", 330, 0, 0))),
     "options without a length": message(9, a_set(1, struct.pack("!HHH", 330, 4, 4) + spec([(1, 0), (34, 0)]))),
-    "a VRF in options": message(10, a_set(3, struct.pack("!HHH", 330, 2, 1) + spec([(149, 4), (234, 300)]))),
+    "a VRF in options": message(10, a_set(3, options([(149, 4), (235, 300)]))),
     "behind data": message(9, a_set(300, bytes(7)), a_set(0, template([(21, 5)]))),
     "in the second template of a set": message(10, a_set(2, template(BASE) + template([(152, 9)], 301))),
     "behind an enterprise's element": message(
@@ -139,7 +161,39 @@ BAD = {
         9, a_set(0, template(BASE) + b"\1\x2e"), a_set(0, template(BASE, 301))
     ),
     "more fields than a frame holds": message(9, a_set(0, template([(1, 4)] * 600))),
+    "options where nfacctd takes up the next ones": message(
+        10, a_set(3, options([(149, 4)]) + struct.pack("!HH", 303, 2) + options([], 302, scopes=0) + spec([(8, 4)]))
+    ),
+    "options where nfacctd of v9 takes up the next ones": message(
+        9, a_set(1, struct.pack("!HHH", 301, 4, 0) + spec([(1, 4)]) + bytes(12) + struct.pack("!HHH", 302, 0, 0))
+    ),
+    "more scopes than the set has room for": message(10, a_set(3, options([(149, 4)], scopes=16_382))),
+    "no enterprise in a set of v9": message(10, a_set(0, template([*BASE, (0x8001, 8), (21, 300)]))),
+    "options of v9 in IPFIX": message(10, a_set(1, struct.pack("!HHH", 301, 3, 3) + spec([(149, 4)]))),
+    "lengths that are none in 16 bits": message(9, a_set(0, template([(82, 0x8000), (83, 0x8000)]))),
+    "such options": message(10, a_set(3, options([(149, 1), (82, 65_535)]))),
+    "such a length behind one that varies": message(10, a_set(2, template([(82, 65_535), (83, 65_534)]))),
+    "more fields than nfacctd takes": message(9, a_set(0, template([*((8, 0),) * 256, (8, 4)]))),
+    "more options than nfacctd takes": message(10, a_set(3, options([(400, 4)] * 256))),
+    "33 elements in one place": message(9, a_set(0, template([(400, 4)] * 33))),
+    "33 options in one place": message(10, a_set(3, options([(400, 4)] * 33))),
+    "33 elements of enterprises in one place": message(
+        10, a_set(2, struct.pack("!HH", 300, 33) + of_enterprise(8, 1) * 33)
+    ),
+    "a field that the datagram before ends": message(9, a_set(0, template([(8, 4)])[:-2])),
+    "a number that the datagram before ends": message(10, a_set(2, template(BASE) + b"\1")),
+    "options that the datagram before ends": message(10, a_set(3, options([(149, 4)], scopes=0) + b"\1")),
+    "options whose counts the datagram before ends": message(9, a_set(1, struct.pack("!HH", 330, 0))),
 }
+
+
+RECORDS = [a_set(number, bytes(40)) for number in range(300, 304)]
+
+
+def garbled(chance: random.Random) -> bytes:
+    """A set's content of numbers that mean something to nfacctd, in any order: templates begin and end anywhere."""
+    words = chance.choices((0, 0, 1, 2, 4, 8, 300, 301, 302, 303, 392, 0x8008, 0xFFFF), k=chance.randrange(2, 40))
+    return struct.pack(f"!{len(words)}H", *words) + bytes(chance.choice((0, 0, 1, 3)))
 
 
 @pytest.mark.parametrize("payload", GOOD.values(), ids=GOOD)
@@ -183,7 +237,7 @@ def test_an_ipv6_sender_is_named() -> None:
 @pytest.mark.service
 @pytest.mark.skipif(shutil.which("nfacctd") is None, reason="pmacct is not installed")
 def test_nfacctd_lives_and_counts_on(tmp_path: Path) -> None:
-    """Thousands of templates of random elements and lengths from a listed exporter, flows of another between them."""
+    """Thousands of random templates and records of them from a listed exporter, flows of another between them."""
     cluster = a_cluster(*EXPORTERS[:2])
     port = cluster.collector.netflow_port
     chance = random.Random(7)
@@ -208,6 +262,7 @@ def test_nfacctd_lives_and_counts_on(tmp_path: Path) -> None:
                 version = chance.choice((9, 10))
                 data = a_set(300, b"A" * min(sum(size for _, size in fields), 1400))
                 payloads.append(message(version, a_set(0 if version == 9 else 2, template(fields)), data))
+                payloads.append(message(10, a_set(chance.randrange(4), garbled(chance)), *RECORDS))
             send(port, payloads, source=LISTED)
             send(port, [v5(sent + i * 30, 30) for i in range(10)])
             sent += 300

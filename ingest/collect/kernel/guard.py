@@ -3,13 +3,16 @@
 pmacct 1.7.7 copies some fields into a variable of the field's type, at the length that the template gives (pmacct
 #934). `LONGEST` lists these elements, each with the size of its type, which no exporter may exceed (RFC 7011, 6.2):
 what is longer is refused. Of Debian's build eight kill by one datagram (4, 21, 22, 152, 153, 158, 159, 323); others
-overwrite what the next one needs (9, then any). tests/faults/malformed.py tries them all. A template of flows or of
-options in which no field has a length makes nfacctd read its records for ever: it is refused, too, and so is what hides
-one, a number below 256 before it. All else passes.
+overwrite what the next one needs (9, then any). tests/faults/malformed.py tries them all. Refused is, too, what makes
+nfacctd read records for ever, a template whose length is 0 in 16 bits, and what crashes it as a template, one with more
+elements of enterprises, or above 383, than it has room for. All else passes.
 
-The program walks through the sets of a NetFlow v9 or IPFIX datagram as nfacctd does (RFC 3954, RFC 7011), field by
-field, and stands on nfacctd's own socket. No datagram is copied for that, and no address changes. The kernel wants
-CAP_BPF for it, and CAP_NET_RAW to tell who sent what was refused; without them nfacctd runs as it is.
+The program walks through the sets of a NetFlow v9 or IPFIX datagram as nfacctd does, errors included, field by field,
+and stands on nfacctd's own socket. No datagram is copied for that, and no address changes. The kernel wants CAP_BPF for
+it, and CAP_NET_RAW to tell who sent what was refused; without them nfacctd runs as it is.
+
+It knows no records: of one with a field of varying length, a long form (RFC 7011, 7) that makes its length 0 in 16 bits
+still hangs nfacctd.
 """
 
 import contextlib
@@ -51,7 +54,7 @@ _SOL_PACKET, _STATISTICS = 263, 6
 class Refusal:
     """A datagram that was refused: who sent it, and the first element that is too long, with the length it has.
 
-    Both are 0 where a template has no length at all.
+    Both are 0 where none is.
     """
 
     source: IPv4Address | IPv6Address
@@ -179,7 +182,7 @@ class Teller:
                 count=count,
                 why=f"a template has element {refusal.element} with {refusal.size} bytes: it would kill nfacctd"
                 if refusal.element
-                else "a template has no field with a length, or a number below 256: nfacctd would read it for ever",
+                else "nfacctd would read records of a template for ever, or crash at it",
             )
         told = Counter[IPv4Address | IPv6Address]()
         for refusal, count in found.items():
