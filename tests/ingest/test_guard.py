@@ -65,9 +65,9 @@ def killer(version: int, element: int, size: int = 300) -> bytes:
     return message(version, a_set(0 if version == 9 else 2, template(fields)), a_set(300, data))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def guarded() -> Iterator[tuple[Guard, socket.socket]]:
-    """A socket of our own with the filter on it."""
+    """A socket of our own with the filter on it, which the kernel tries out for half a second."""
     port = free_udp_port()
     try:
         guard = Guard(port)
