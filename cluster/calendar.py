@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import numpy.typing as npt
 
-from cluster.model import InferenceHours, OffHours, Site
+from cluster.model import Cluster, InferenceHours, OffHours, Site
 
 DAY = 86_400
 THURSDAY = 3
@@ -57,6 +57,23 @@ def off_window_mask(
     holidays: tuple[date, ...] = () if hours.weekends else site.off_hours.holidays
     rest = OffHours(hours.end, hours.start, weekends=not hours.weekends, holidays=holidays)
     return off_hours_mask(Site(site.time_zone, rest), window_starts)
+
+
+def off_hours_words(cluster: Cluster) -> str:
+    """Return when off-hours are, for people in whatever time zone."""
+    hours, zone = cluster.site.off_hours, cluster.site.time_zone.key
+    weekends, holidays = ", weekends too" if hours.weekends else "", ", holidays too" if hours.holidays else ""
+    own = ", or hours of its own" if cluster.own_hours() else ""
+    return f"{hours.start:%H:%M}-{hours.end:%H:%M} {zone}{weekends}{holidays}{own}"
+
+
+def hours_words(site: Site, hours: InferenceHours | None) -> str:
+    """Return at which hours clients of inference are expected, for people in whatever time zone."""
+    if hours is None:
+        return "any"
+    holidays = " and holidays" if site.off_hours.holidays else ""
+    rest = "" if hours.weekends else f", not on weekends{holidays}"
+    return f"{hours.start:%H:%M}-{hours.end:%H:%M} {site.time_zone.key}{rest}"
 
 
 def local_time(zone: ZoneInfo, moments: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -44,9 +44,15 @@ def _name(label: str, pattern: str, alphabet: str) -> Text[str]:
 
 
 GROUP_ID = _name("group id", r"[a-z][a-z0-9_]{0,31}", "lower case letters, digits and _, at most 32")
-NAME = _name("name", r"(?=.*[A-Za-z])[A-Za-z0-9][A-Za-z0-9._-]{0,62}", "letters, digits, dots, - and _, at most 63")
+NAME = _name(
+    "name",
+    r"(?=.*[A-Za-z])[A-Za-z0-9][A-Za-z0-9._-]{0,62}",
+    "letters (at least one), digits, dots, - and _, at most 63",
+)
 NODE_NAME = _name(
-    "node name", r"(?=.*[A-Za-z])[A-Za-z0-9][A-Za-z0-9._-]{0,62}", "letters, digits, dots, - and _, at most 63"
+    "node name",
+    r"(?=.*[A-Za-z])[A-Za-z0-9][A-Za-z0-9._-]{0,62}",
+    "letters (at least one), digits, dots, - and _, at most 63",
 )
 COUNTRY = _name("country", r"[A-Z]{2}", "two upper case letters, such as NL")
 SERVICE_NAME = _name("service name", r"[a-z][a-z0-9_-]{0,31}", "lower case letters, digits, - and _, at most 32")
@@ -239,15 +245,23 @@ _PLACES_OF_ZONES = {
 _ABBREVIATED = {rule[at : at + 3]: place for rule, place in _PLACES_OF_ZONES.items() for at in (0, 4)}
 
 
+_NOWHERE = ("localtime", "posixrules", "Factory")
+"""Zones of the system's own, another one on each machine."""
+
+
 def _time_zone(text: str) -> ZoneInfo:
     try:
-        return ZoneInfo(_PLACES_OF_ZONES.get(text, text))
+        # EST and MST are zones as well, but never have daylight saving, which who writes them hardly means.
+        is_known = text not in _ABBREVIATED and text not in _NOWHERE
+        return ZoneInfo(_PLACES_OF_ZONES.get(text, text) if is_known else "")
     except (KeyError, ValueError, OSError):
         place = _PLACES_OF_ZONES.get(text[:7]) or _ABBREVIATED.get(text.upper())
         if offset := re.fullmatch(r"(?:UTC|GMT)?([+-])0?(\d{1,2})(?::?00)?", text, re.IGNORECASE):
             # By POSIX the sign is the other way round.
             place = f"Etc/GMT{'-' if offset[1] == '+' else '+'}{offset[2]}"
-        raise Bad(hint=f"did you mean {place}?" if place else closest(text, available_timezones())) from None
+        # Not MST for JST: of names without a place, one says nothing of another.
+        places = [zone for zone in available_timezones() if "/" in zone]
+        raise Bad(hint=f"did you mean {place}?" if place else closest(text, [*places, "UTC"])) from None
 
 
 TIME_ZONE = Text("time zone", "a time zone such as Europe/Amsterdam", _time_zone, lambda zone: zone.key)

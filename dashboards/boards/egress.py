@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from app.units import format_duration, format_size
+from cluster.calendar import off_hours_words
 from cluster.model import UNLISTED, Cluster, Role
 from dashboards import panels, questions
 from dashboards import variables as var
@@ -292,13 +293,11 @@ def _contacts(cluster: Cluster) -> Built:
 
 def _off_hours_over_time(cluster: Cluster) -> Built:
     limits = cluster.thresholds
-    hours = cluster.site.off_hours
-    own = ", or in hours of its own" if cluster.own_hours() else ""
     return _sent_over_time(
         cluster,
         Face(
             "off_hours_over_time", "Sensitive groups in off-hours",
-            f"Bit/s that sensitive groups sent outside from {hours.start:%H:%M} to {hours.end:%H:%M} site time{own}.",
+            f"Bit/s that sensitive groups sent outside in off-hours: {off_hours_words(cluster)}.",
             f"The dashed line is the mean rate that reaches the alert's volume in "
             f"{format_duration(limits.off_hours_window)}; outside off-hours there is a gap.",
             "Click a group to list its destinations.",

@@ -1,6 +1,7 @@
 """Inference: who asks the models, how much against the same hours of earlier weeks, and who should not."""
 
 from app.units import format_duration
+from cluster.calendar import hours_words
 from cluster.model import Cluster, Role
 from dashboards import panels, questions
 from dashboards import variables as var
@@ -74,7 +75,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
     window = format_duration(limits.inference_window)
     hours = cluster.inference.hours
     hours_text = (
-        f"Bytes of clients outside {hours.start:%H:%M} to {hours.end:%H:%M} site time{_weekends(hours.weekends)}."
+        f"Bytes of clients outside the hours of inference: {hours_words(cluster.site, hours)}."
         if hours
         else "cluster.yaml has no `inference.hours`: no time is off-window, and this stays empty."
     )
@@ -134,10 +135,6 @@ def _tiles(cluster: Cluster) -> list[Built]:
             Select(clients).take(count(schema.BYTES, "clients")).per_series("Clients."),
         ),
     ]  # fmt: skip
-
-
-def _weekends(*expected: bool) -> str:
-    return "" if all(expected) else ", and on weekends"
 
 
 def _at_odd_hours(retention: str) -> Select:
@@ -262,7 +259,7 @@ def _off_window(cluster: Cluster) -> Built:
         Face(
             "off_window", "Clients outside the hours of inference",
             "Who asked inference nodes outside `inference.hours`.",
-            "Without `inference.hours` in cluster.yaml no time is off-window; holidays are not known.",
+            "Without `inference.hours` in cluster.yaml no time is off-window.",
             "A client that comes every night is a job: give it hours, or its own group.",
             x=0, y=30, w=24, h=7, links=_home(),
         ),

@@ -1,6 +1,7 @@
 """Inference access: which user asked which service, from where, how much, and who is not on the list."""
 
 from app.units import format_duration
+from cluster.calendar import hours_words
 from cluster.model import AccessEntry, Cluster, Role
 from dashboards import panels, questions
 from dashboards import variables as var
@@ -130,7 +131,7 @@ def _entry(cluster: Cluster, entry: AccessEntry) -> str:
     ]
     hours = entry.hours
     if hours is not None:
-        parts.append(f"{hours.start:%H:%M} to {hours.end:%H:%M}{'' if hours.weekends else ', not on weekends'}")
+        parts.append(hours_words(cluster.site, hours))
     return ", ".join(part for part in parts if part)
 
 

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.calendar import local_time, moment_of, off_hours_mask, off_window_mask
-from cluster.model import InferenceHours, OffHours, Site
+from cluster.calendar import hours_words, local_time, moment_of, off_hours_mask, off_hours_words, off_window_mask
+from cluster.model import Cluster, Group, InferenceHours, OffHours, Role, Site
+from cluster.scalars import names
+from cluster.scalars.kinds import Bad
 
 ZONES = ("UTC", "Europe/Amsterdam", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata", "America/St_Johns")
 
@@ -188,3 +190,36 @@ def test_a_moment_has_a_time_and_that_time_a_moment(moment: int, zone: str) -> N
     wall = datetime.fromtimestamp(moment, ZoneInfo(zone))
     assert local.tolist() == [int(wall.replace(tzinfo=UTC).timestamp())]
     assert moment_of(ZoneInfo(zone), local).tolist() == [int(wall.replace(fold=0).timestamp())]
+
+
+# -- in words, and zones by other names ------------------------------------------------------------------
+
+
+def test_hours_in_words_name_the_zone_and_the_days_of_rest() -> None:
+    berlin = Site(ZoneInfo("Europe/Berlin"), OffHours(time(22), time(6), weekends=True, holidays=(date(2026, 12, 25),)))
+    late = Group("late", "Late", Role.MODEL_STORAGE, (), off_hours=OffHours(time(1), time(2)))
+    assert off_hours_words(Cluster("test", (), site=berlin)) == "22:00-06:00 Europe/Berlin, weekends too, holidays too"
+    assert off_hours_words(Cluster("test", (late,))) == "23:00-06:00 UTC, or hours of its own"
+    week = InferenceHours(time(7), time(20), weekends=False)
+    assert hours_words(berlin, week) == "07:00-20:00 Europe/Berlin, not on weekends and holidays"
+    assert hours_words(Site(), week) == "07:00-20:00 UTC, not on weekends"
+    assert hours_words(berlin, InferenceHours(time(7), time(20))) == "07:00-20:00 Europe/Berlin", (
+        "nor do holidays count"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("EST", "did you mean America/New_York?"),  # a zone, which has no summer
+        ("CEST", ""),  # EST is on the other side of the ocean
+        ("JST", ""),
+        ("localtime", ""),  # another one on each machine
+        ("Berlin", "did you mean Europe/Berlin?"),
+        ("utc", "did you mean UTC?"),
+    ],
+)
+def test_what_is_no_zone_everywhere_is_refused(text: str, hint: str) -> None:
+    with pytest.raises(Bad) as told:
+        names.TIME_ZONE.parse(text)
+    assert told.value.hint == hint

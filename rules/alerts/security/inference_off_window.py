@@ -1,6 +1,7 @@
 """A client asks inference nodes outside the hours at which clients are expected."""
 
 from app.units import format_duration, format_size
+from cluster.calendar import hours_words
 from cluster.model import Cluster
 from dashboards.registry import panel_ref
 from rules.common import conversations, inference_clients, texts
@@ -24,7 +25,7 @@ def build(cluster: Cluster) -> RuleSet:
         client, hours = inference_clients.known_client(cluster, seen), "those of its entries in `inference.access`"
         measures = inference_clients.unlisted(cluster, seen, [AccessBreach.HOURS])
     else:
-        client, hours = inference_clients.client(cluster, seen), _hours(cluster)
+        client, hours = inference_clients.client(cluster, seen), hours_words(cluster.site, cluster.inference.hours)
         # Decided for each window in the site's time zone, and stored; Grafana's mute timings know no windows.
         measures = inference_clients.measures(cluster, seen, is_in(schema.OFF_WINDOW, [schema.YES]))
     summary = (
@@ -47,11 +48,3 @@ def build(cluster: Cluster) -> RuleSet:
         group_by=("rule", schema.SRC_GROUP, schema.DST_GROUP),
     )
     return RuleSet((rule,), seen.skipped)
-
-
-def _hours(cluster: Cluster) -> str:
-    expected = cluster.inference.hours
-    if expected is None:
-        return ""
-    weekends = "" if expected.weekends else ", not on weekends"
-    return f"{expected.start:%H:%M}-{expected.end:%H:%M} {cluster.site.time_zone.key}{weekends}"

@@ -1,6 +1,7 @@
 """Large transfers from sensitive groups to the outside during the site's off-hours, or the group's."""
 
 from app.units import format_duration, format_size
+from cluster.calendar import off_hours_words
 from cluster.model import Cluster
 from dashboards.registry import panel_ref
 from rules.common import conversations, texts
@@ -21,14 +22,9 @@ def build(cluster: Cluster) -> RuleSet:
     limits = cluster.thresholds
     source = conversations.source(cluster, seen)
     destination = conversations.destination(cluster, seen)
-    off = cluster.site.off_hours
-    weekends = ", weekends too" if off.weekends else ""
-    holidays = ", holidays too" if off.holidays else ""
-    hours = f"{off.start:%H:%M}-{off.end:%H:%M} {cluster.site.time_zone.key}{weekends}{holidays}"
-    hours += ", or hours of its own" if cluster.own_hours() else ""
     summary = (
-        f"{source} sent {texts.bytes_of('bytes')} to {destination} in off-hours ({hours}): more than "
-        f"{format_size(limits.off_hours_bytes)} within {format_duration(limits.off_hours_window)}."
+        f"{source} sent {texts.bytes_of('bytes')} to {destination} in off-hours ({off_hours_words(cluster)}): "
+        f"more than {format_size(limits.off_hours_bytes)} within {format_duration(limits.off_hours_window)}."
     )
     what_to_do = (
         "Look for a scheduled job on the source that explains it. If there is none, treat it as the start of an "
