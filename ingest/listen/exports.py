@@ -86,6 +86,8 @@ class Export:
     Attributes:
         protocol: what it is.
         agent: sFlow: its own address for the sender.
+        domain: which part of the sender: engine, source id, observation domain, sub-agent.
+        count: what grows from one of a domain to the next: milliseconds that it runs, with IPFIX records sent.
         rates: sampling rates that it tells: 1 packet in so many.
         templates: those that it brings.
         unread: sets of data without a template that is known.
@@ -96,6 +98,8 @@ class Export:
 
     protocol: Protocol
     agent: str = ""
+    domain: int = 0
+    count: int = 0
     rates: set[int] = field(default_factory=set)
     templates: list[Template] = field(default_factory=list)
     unread: int = 0
@@ -120,6 +124,7 @@ def read_export(payload: bytes, known: Templates) -> Export:
     elif version == 5 and len(payload) == _V5_HEADER + second * _V5_RECORD:
         rate = int.from_bytes(payload[22:24], "big") & _V5_RATE
         export = Export(Protocol.V5, rates={rate} if rate else set(), samples=second)
+        export.count, export.domain = _word(payload, 4), payload[21]
     elif version == 10 and second == len(payload):
         export = _with_sets(Export(Protocol.IPFIX), payload, version, known)
     elif version == 9 and len(payload) >= _SETS_AT[9] + 4 and _begins_set(payload):
@@ -127,6 +132,10 @@ def read_export(payload: bytes, known: Templates) -> Export:
     elif version in _OTHER_NETFLOW and 0 < second <= 64 and len(payload) >= 24 + second * 28:
         export = Export(Protocol.UNREAD)
     return export
+
+
+def _word(payload: bytes, begin: int) -> int:
+    return int.from_bytes(payload[begin : begin + 4], "big")
 
 
 def _begins_set(payload: bytes) -> bool:
@@ -138,7 +147,8 @@ def _begins_set(payload: bytes) -> bool:
 
 
 def _with_sets(export: Export, payload: bytes, version: int, known: Templates) -> Export:
-    domain = int.from_bytes(payload[_SETS_AT[version] - 4 : _SETS_AT[version]], "big")
+    domain = export.domain = _word(payload, _SETS_AT[version] - 4)
+    export.count = _word(payload, 4 if version == 9 else 8)
     for number, body in _sets(payload, _SETS_AT[version]):
         if number in (_TEMPLATES[version], _OPTIONS[version]):
             for template in _templates(body, version, is_options=number == _OPTIONS[version]):
@@ -245,7 +255,7 @@ def _sflow(payload: bytes) -> Export:
     if length is None or len(payload) < 24 + length:
         return Export(Protocol.OTHER)
     export = Export(Protocol.SFLOW, agent=str(ip_address(payload[8 : 8 + length])))
-    (count,) = struct.unpack_from("!I", payload, 20 + length)
+    export.domain, _, export.count, count = struct.unpack_from("!4I", payload, 8 + length)
     begin = 24 + length
     for _ in range(min(count, _MOST_SAMPLES)):
         if begin + 24 > len(payload):

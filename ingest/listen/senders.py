@@ -1,6 +1,6 @@
 """Who sends flow records here, and what is wrong with it: held against cluster.yaml and what pmacct can read."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -17,6 +17,8 @@ _MOST_SENDERS = 1024
 _MOST_AGENTS = 8
 _MOST_TEMPLATES = 256
 _MOST_LATEST = 64
+_FALL, _FALLS = 1_000, 3
+"""A count that fell so far, so often, is that of several devices in turn: no restart, nor packets out of order."""
 
 _DAEMONS = {ExportProtocol.NETFLOW: NFACCTD, ExportProtocol.SFLOW: SFACCTD}
 
@@ -109,6 +111,8 @@ class Senders:
         self._by_address = {str(exporter.address): exporter for exporter in cluster.exporters}
         self._senders: dict[tuple[str, int, Protocol], Sender] = {}
         self._templates: dict[tuple[str, int], Templates] = {}
+        self._counts: dict[tuple[str, int, Protocol, int], int] = {}
+        self._falls: Counter[tuple[str, int, Protocol]] = Counter()
         self.unnamed = 0
 
     def take(self, datagram: Datagram) -> None:
@@ -141,6 +145,10 @@ class Senders:
             payload = hash(datagram.payload)
             sender.doubled += payload in sender.latest
             sender.latest.append(payload)
+        part = export.agent or source, datagram.port, export.protocol, export.domain
+        if part in self._counts or len(self._counts) < _MOST_SENDERS:
+            self._falls[part[:3]] += self._counts.get(part, 0) > export.count + _FALL
+            self._counts[part] = export.count
         if len(sender.agents) < _MOST_AGENTS and export.agent:
             sender.agents.add(export.agent)
         if len(sender.rates) < _MOST_AGENTS:
@@ -209,9 +217,24 @@ class Senders:
             yield f"dropped: {one.source} is not in collector.sflow_sources: add it there"
         elif kind is ExportProtocol.NETFLOW and self._is_refused(one) and not exporters:
             yield f"dropped: {one.source} is not listed: add it to exporters, with this address"
-        elif not exporters and self._cluster.exporters:
-            agent = next(iter(sorted(one.agents)), one.source)
-            yield f"not listed: it counts under {agent}, with guesses; add that address to exporters"
+        elif self._cluster.exporters:
+            yield from self._wrong_agents(one)
+        for name in sorted(one.agents) or [one.source]:
+            if self._falls[name, one.port, one.protocol] >= _FALLS:
+                yield (
+                    f"several devices send as {name}: they are one exporter here, whose losses are guesses, and what "
+                    "two of them see counts twice; give each an address of its own"
+                )
+
+    def _wrong_agents(self, one: Sender) -> Iterator[str]:
+        """Yield by what name of its own it is not listed."""
+        strange = [agent for agent in sorted(one.agents) or [one.source] if agent not in self._by_address]
+        source = self._by_address.get(one.source)
+        if strange and source is not None and source.protocol is one.kind and one.source not in one.agents:
+            yield f"{source.name} is listed by its source, and calls itself {strange[0]}: write that as its address"
+        elif strange:
+            some = ", ".join(strange)
+            yield f"not listed: it counts under {some}, with guesses; add {_that(strange)} to exporters"
 
 
 def _wrong_content(one: Sender, exporters: list[Exporter]) -> Iterator[str]:
@@ -233,6 +256,10 @@ def _wrong_content(one: Sender, exporters: list[Exporter]) -> Iterator[str]:
     samples = any(template.tells_sampling for template in one.templates.values())
     if samples and not one.rates and not is_told:
         yield "it samples, and sent no rate in this time: listen longer, or set exporters.*.sampling"
+
+
+def _that(addresses: list[str]) -> str:
+    return "that address" if len(addresses) == 1 else "those addresses"
 
 
 def _spoken(kind: ExportProtocol) -> str:

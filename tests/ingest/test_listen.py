@@ -165,14 +165,44 @@ def test_who_is_not_listed_is_dropped_or_counts_by_guesses() -> None:
     assert heard("10.0.0.9", NETFLOW, v9) == (), "no exporters are listed: all are taken"
     assert heard("::ffff:10.0.0.1", NETFLOW, v9, *EXPORTERS) == ()
     sflow = messages(FlowFormat.SFLOW, agent="10.0.0.9")
-    assert heard("10.0.0.2", SFLOW, sflow, *EXPORTERS) == (
+    assert heard("10.9.9.9", SFLOW, sflow, *EXPORTERS) == (
         "not listed: it counts under 10.0.0.9, with guesses; add that address to exporters",
+    )
+    assert heard("10.0.0.2", SFLOW, sflow, *EXPORTERS) == (
+        "leaf-2 is listed by its source, and calls itself 10.0.0.9: write that as its address",
     )
     agent = messages(FlowFormat.SFLOW, agent="10.0.0.2")
     assert heard("10.9.9.9", SFLOW, agent, *EXPORTERS) == ()
+    assert heard("10.9.9.9", SFLOW, [*agent, *sflow], *EXPORTERS) == (
+        "not listed: it counts under 10.0.0.9, with guesses; add that address to exporters",
+    ), "two switches behind one address of a NAT"
     assert heard("10.9.9.9", SFLOW, agent, *EXPORTERS, sources="10.8.8.8") == (
         "dropped: 10.9.9.9 is not in collector.sflow_sources: add it there",
     )
+
+
+@pytest.mark.parametrize("kind", FlowFormat)
+@pytest.mark.parametrize("devices", [1, 2])
+def test_devices_that_send_under_one_address_are_told(kind: FlowFormat, devices: int) -> None:
+    """Behind a NAT, or with sFlow by a copied agent address."""
+    now = int(time.time()) * 1000
+    ours: list[NetflowEncoder | SflowEncoder] = []
+    for boot in range(devices):
+        up = now - 3_600_000 * (boot + 1)
+        sflow = SflowEncoder(ip_address("10.0.0.2"), boot=up, rate=1)
+        ours.append(sflow if kind is FlowFormat.SFLOW else NetflowEncoder(kind, source=0, boot=up, rate=1))
+    if kind is FlowFormat.IPFIX:
+        ours[-1]._sequence = 5_000
+    found = Senders(Cluster("test", (), exporters=EXPORTERS))
+    for second in range(5):
+        for place, encoder in enumerate(ours):
+            at = now + second * 1000
+            payload = encoder.message(encoder.pack(columns(at)), 0, 2, at)
+            source = f"10.9.9.{place}" if kind is FlowFormat.SFLOW else "10.0.0.1"
+            port = SFLOW if kind is FlowFormat.SFLOW else NETFLOW
+            found.take(Datagram(ip_address(source), ip_address("10.0.0.100"), port, payload))
+    told = [one.wrong for one in found.heard(1.0)]
+    assert all(("several devices send as" in "".join(wrong)) is (devices == 2) for wrong in told), told
 
 
 def test_by_which_ip_version_the_collector_listens() -> None:
