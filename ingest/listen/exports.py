@@ -254,7 +254,8 @@ def _sflow(payload: bytes) -> Export:
     length = {1: 4, 2: 16}.get(family)
     if length is None or len(payload) < 24 + length:
         return Export(Protocol.OTHER)
-    export = Export(Protocol.SFLOW, agent=str(ip_address(payload[8 : 8 + length])))
+    agent = ip_address(payload[8 : 8 + length])
+    export = Export(Protocol.SFLOW, agent=str(getattr(agent, "ipv4_mapped", None) or agent))
     export.domain, _, export.count, count = struct.unpack_from("!4I", payload, 8 + length)
     begin = 24 + length
     for _ in range(min(count, _MOST_SAMPLES)):

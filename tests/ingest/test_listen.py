@@ -173,6 +173,8 @@ def test_who_is_not_listed_is_dropped_or_counts_by_guesses() -> None:
     )
     agent = messages(FlowFormat.SFLOW, agent="10.0.0.2")
     assert heard("10.9.9.9", SFLOW, agent, *EXPORTERS) == ()
+    mapped = messages(FlowFormat.SFLOW, agent="::ffff:10.0.0.2")
+    assert heard("10.9.9.9", SFLOW, mapped, *EXPORTERS) == (), "as the bridge reads it, and cluster.yaml wants it"
     assert heard("10.9.9.9", SFLOW, [*agent, *sflow], *EXPORTERS) == (
         "not listed: it counts under 10.0.0.9, with guesses; add that address to exporters",
     ), "two switches behind one address of a NAT"
