@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -156,7 +157,9 @@ def _prepare(store: Store, cluster: Cluster, log: Log) -> None:
     def tell(step: str) -> None:
         log.line("migrating", what=step)
 
-    schema_version.prepare(store, cluster.retentions(), may_migrate=False, tell=tell)
+    # A bridge that works off older records may have lengthened one.
+    retentions = tuple(replace(one, at_least=True) for one in cluster.retentions())
+    schema_version.prepare(store, retentions, may_migrate=False, tell=tell)
 
 
 def _check_of(ends: Callable[[], bool]) -> Callable[[], None]:

@@ -16,6 +16,7 @@ from cluster.model import Retention
 from ingest.counters import Counters
 from store import schema, schema_version
 from store.influx import LacksDatabaseError, PartialWriteError, Store, StoreUnavailableError
+from store.influxql import Select, highest, is_in
 from store.points import WINDOW, batches
 from store.schema import Measurement, Stage
 
@@ -79,8 +80,7 @@ class Writer:
         self._finishes = finishes
         self._permit = permit
         self._patience_ends: float | None = None
-        self._kept = retentions
-        self._may_lengthen, self._set_back = True, 0.0
+        self._may_lengthen, self._is_longer, self._set_back = True, False, 0.0
         self.answered = time.monotonic()
 
     def write(self, measurement: Measurement, frame: pl.DataFrame, retention: str) -> int:
@@ -117,7 +117,7 @@ class Writer:
             # Whole days, and one more: not changed again for each hour that is read.
             days = int((time.time() - oldest) / _DAY) + 2
             try:
-                self._arrange((replace(raw, keep=max(days * _DAY, self._kept[0].keep)), *others))
+                self._arrange((replace(raw, keep=days * _DAY, at_least=True), *others))
             except StoreError as error:
                 self._may_lengthen = False
                 why = " ".join(error.lines())
@@ -125,16 +125,27 @@ class Writer:
             else:
                 why = "older records waited; set back an hour after the last of them"
                 self._log.sparse("retention_lengthened", retention=raw.name, days=days, why=why)
-                self._set_back = time.monotonic() + _CATCHES_UP_SECONDS
+                self._is_longer, self._set_back = True, time.monotonic() + _CATCHES_UP_SECONDS
                 return
-        self._arrange(self._retentions)
+        self._is_longer, self._set_back = self._is_awaited(), time.monotonic() + _CATCHES_UP_SECONDS
+        self._arrange((replace(self._retentions[0], at_least=self._is_longer), *self._retentions[1:]))
 
     def _arrange(self, retentions: tuple[Retention, ...]) -> None:
         def tell(step: str) -> None:
             self._log.line("migrating", what=step)
 
         self.patiently(lambda: schema_version.prepare(self._store, retentions, may_migrate=True, tell=tell))
-        self._kept = retentions
+
+    def _is_awaited(self) -> bool:
+        """Whether a bridge, perhaps another one, lately worked at what is older than the raw retention."""
+        now = int(time.time())
+        is_lag = is_in(schema.STAGE, [Stage.BRIDGE.value]), is_in(schema.REASON, [schema.LAG_SECONDS])
+        asked = Select(schema.PIPELINE, schema.RAW).take(highest(schema.VALUE)).where(*is_lag)
+        asked = asked.between(now - int(_CATCHES_UP_SECONDS), now + 1)
+        try:
+            return any(self._is_beyond(now - lag) for _, lag in self.patiently(lambda: [*self._store.rows(asked)]))
+        except LacksDatabaseError:
+            return False
 
     def _is_beyond(self, moment: float) -> bool:
         """Whether the raw retention, as it is configured, hardly reaches back to a moment, or not at all."""
@@ -145,7 +156,7 @@ class Writer:
         """Return the first window of points, of those that the raw retention may not take; set it back once all are."""
         first = frame.get_column(WINDOW).min() if frame.height else None
         oldest = float(str(first)) if first is not None and self._is_beyond(float(str(first))) else None
-        if self._kept is not self._retentions:
+        if self._is_longer:
             if oldest is not None:
                 self._set_back = time.monotonic() + _CATCHES_UP_SECONDS
             elif time.monotonic() > self._set_back:

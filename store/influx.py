@@ -257,7 +257,7 @@ class Store:
             default = " DEFAULT" if position == 0 else ""
             if retention.name not in existing:
                 self._arrange(f"CREATE {policy} REPLICATION 1{default}")
-            elif _go_seconds(existing[retention.name]) != retention.keep:
+            elif retention.changes(_go_seconds(existing[retention.name])):
                 # Points are not kept for less than a shard lasts: by 0 InfluxDB chooses that anew, as for a new one.
                 self._arrange(f"ALTER {policy} SHARD DURATION 0s{default}")
                 tell(_kept_anew(retention, _go_seconds(existing[retention.name])))
@@ -290,7 +290,7 @@ class Store:
         for retention in retentions:
             name = self._bucket(retention.name)
             try:
-                before = self._influx_client().ensure_bucket(name, retention.keep)
+                before = self._influx_client().ensure_bucket(name, retention)
                 if before is not None:
                     tell(_kept_anew(retention, before))
             except ApiRefusal as refusal:

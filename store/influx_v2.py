@@ -6,6 +6,8 @@ from influxdb_client import BucketRetentionRules, InfluxDBClient, WriteService
 from influxdb_client.domain.write_precision import WritePrecision
 from influxdb_client.rest import ApiException
 
+from cluster.model import Retention
+
 
 class ApiRefusal(Exception):  # noqa: N818 - an answer, which the store makes an error of
     """The server's answer was no yes.
@@ -61,8 +63,8 @@ class InfluxClient:
         """Close all connections."""
         self._client.close()
 
-    def ensure_bucket(self, name: str, keep: int) -> int | None:
-        """Make a bucket that keeps its points for so many seconds, or have the one there do so.
+    def ensure_bucket(self, name: str, retention: Retention) -> int | None:
+        """Make a bucket that keeps its points for as long as a retention says, or have the one there do so.
 
         Returns:
             For how many seconds it kept them before, where that was another time.
@@ -73,12 +75,12 @@ class InfluxClient:
         """
         # Points are not kept for less than a shard lasts, a week where they were to be kept for ever: by 0 the server
         # chooses that anew.
-        rules = BucketRetentionRules(type="expire", every_seconds=keep, shard_group_duration_seconds=0)
+        rules = BucketRetentionRules(type="expire", every_seconds=retention.keep, shard_group_duration_seconds=0)
         try:
             found = self._buckets.find_bucket_by_name(name)
             if found is None:
                 self._buckets.create_bucket(bucket_name=name, retention_rules=rules, org=self._org)
-            elif (before := sum(rule.every_seconds for rule in found.retention_rules or [])) != keep:
+            elif retention.changes(before := sum(rule.every_seconds for rule in found.retention_rules or [])):
                 found.retention_rules = [rules]
                 self._buckets.update_bucket(found)
                 return int(before)

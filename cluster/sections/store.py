@@ -1,5 +1,6 @@
 """The section `store`: InfluxDB."""
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -19,11 +20,19 @@ class StoreApi(StrEnum):
 
 @record
 class Retention:
-    """One retention of the database: its name, its window and how long points are kept, in seconds."""
+    """One retention of the database: its name, its window and how long points are kept, in seconds; 0: for ever.
+
+    With `at_least`, one that keeps them for longer stays as it is.
+    """
 
     name: str
     window: int
     keep: int
+    at_least: bool = False
+
+    def changes(self, kept: int) -> bool:
+        """Return whether one that keeps its points for so many seconds is to keep them for another time."""
+        return (kept or math.inf) < (self.keep or math.inf) if self.at_least else kept != self.keep
 
 
 _KEEP = names.seconds(3_600, 100 * 365 * names.DAY)

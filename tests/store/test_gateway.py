@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,8 @@ def test_a_bucket_made_to_keep_points_for_ever_may_be_told_to_keep_them_for_a_da
 ) -> None:
     gateway.RequestHandlerClass = _Bucket
     told: list[str] = []
+    store.ensure((replace(KEPT[0], at_least=True),), told.append)
+    assert gateway.asked == []
     store.ensure(KEPT, told.append)
     assert gateway.asked == ["86400 s"]
     assert told == ["retention raw: points were kept for ever, and are for 1 days from now on"]
