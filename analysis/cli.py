@@ -27,6 +27,7 @@ from analysis.state import AUDIT, State, exclusive
 from app.errors import ClusterflowError, StoreError, UserError
 from app.log import Log
 from app.signals import SignalEvent
+from app.sqlite_file import remedy
 from app.table import Table
 from app.time_options import Duration
 from app.units import format_local, format_moment
@@ -285,7 +286,8 @@ def _tell_unsaved(error: sqlite3.DatabaseError, log: Log) -> None:
     """Tell that the state was not saved: it is tried again. ClusterflowError where its file is damaged."""
     if isinstance(error, sqlite3.OperationalError):
         # What was not saved is judged again with the next tick, as after a crash.
-        log.sparse("state_not_saved", why=str(error), hint="make room on the disk of bridge.state; tried again")
+        hint = remedy(error) or "please report it"
+        log.sparse("state_not_saved", why=f"a file in bridge.state: {error}", hint=f"{hint}; tried again")
         return
     if error.sqlite_errorcode & 0xFF not in _DAMAGED:
         raise error

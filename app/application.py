@@ -121,6 +121,10 @@ class Application(click.Group):
                 # What is left of the output would be tried once more at the end.
                 sys.stdout = None
                 sys.exit(1)
+            # What few commands need is loaded for them alone.
+            if type(error).__module__ == "sqlite3" and (hint := import_module("app.sqlite_file").remedy(error)):
+                click.echo(f"a file of the state: {error} ({hint}, and try again)", err=True)
+                sys.exit(1)
             what = " ".join(f"{type(error).__name__}: {error}".split())
             click.echo(f"unexpected error: {what} (the traceback is {_log()}: please report it)", err=True)
             sys.exit(UNEXPECTED)

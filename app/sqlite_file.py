@@ -20,8 +20,25 @@ Column = tuple[str, str, str]
 """Of a table: its name, that of the column, and how it is declared."""
 
 _BUSY_SECONDS = 10.0
-_PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
-_ROOM = "make room on its disk, and start again"
+_LOCKED = "end the other program that has it locked, such as a sqlite3 shell"
+_PASSING = {
+    sqlite3.SQLITE_FULL: "make room on its disk",
+    # Also where there is no room for the files beside it.
+    sqlite3.SQLITE_IOERR: "make room on its disk; if there is room, dmesg says whether it fails",
+    sqlite3.SQLITE_BUSY: _LOCKED,
+    sqlite3.SQLITE_LOCKED: _LOCKED,
+}
+_REFUSED = "make it, its folder and its disk writable for this user"
+_REMEDIES = _PASSING | dict.fromkeys((sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM), _REFUSED)
+
+
+def remedy(error: sqlite3.Error) -> str:
+    """Return what to do where a file cannot be read or written for now; empty where that is not what is wrong."""
+    return _REMEDIES.get(_code(error), "")
+
+
+def _code(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def opened(
@@ -41,7 +58,8 @@ def opened(
 
     Raises:
         UserError: the file cannot be used, or a newer clusterflow wrote it.
-        ClusterflowError: its disk is full, or fails: that passes, and whoever starts us is to try again.
+        ClusterflowError: its disk is full, or fails, or another program has it locked: that passes, and whoever starts
+            us is to try again.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,8 +73,8 @@ def opened(
     except OSError as error:
         raise of_disk(f"state {path}", error, hint) from error
     except sqlite3.OperationalError as error:
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _PASSING:
-            raise ClusterflowError(f"state {path}: {error}", _ROOM) from error
+        if _code(error) in _PASSING:
+            raise ClusterflowError(f"state {path}: {error}", f"{remedy(error)}, and start again") from error
         raise UserError(f"state {path}: {error}", hint) from error
 
 

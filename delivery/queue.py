@@ -257,7 +257,7 @@ class Spool:
             with self._file:
                 yield self._file
         except sqlite3.Error as error:
-            raise ClusterflowError(f"{self._path}: {error}", _HINT) from error
+            raise ClusterflowError(f"{self._path}: {error}", sqlite_file.remedy(error)) from error
 
     def _make_room(self, newest: int) -> int:
         """Drop the oldest events while there is too much, but none from `newest` on; return the first that is left."""
