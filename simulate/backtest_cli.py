@@ -19,7 +19,7 @@ from app.table import Table
 from app.units import format_moment as moment
 from cluster import options
 from cluster.cli import cluster_option
-from cluster.model import Cluster
+from cluster.model import Cluster, StoreSettings
 from rules.common.texts import FACTS
 from rules.evaluate.backtest import (
     Backtest,
@@ -37,6 +37,7 @@ from rules.evaluate.backtest import (
 )
 from rules.evaluate.backtest_html import html
 from rules.evaluate.backtest_report import Report, total
+from rules.evaluate.case_runs import NO_LOGIN
 from rules.evaluate.replay import Sight
 from rules.evaluate.truth import Score, Truth, read_truth, score
 from rules.grafana.go_numbers import humanize_duration
@@ -118,7 +119,7 @@ class Data:
     "--url",
     type=options.URL,
     metavar="URL",
-    help="InfluxDB for the scenario. Default: one is started, and removed afterwards.",
+    help="InfluxDB for the scenario, with the login of `store`. Default: one is started, and removed afterwards.",
 )
 @click.option("--as-stored", is_flag=True, help="Take every stored point for seen at once, as test-rules does.")
 @click.option("--html", "html_file", type=options.OutputFile(path_type=Path), help="Write a report: one file.")
@@ -171,7 +172,9 @@ def backtest(
     source = (
         _stored(cluster, start, stop, truth_file)
         if scenario is None
-        else _Staged(_with_own(cluster, load_script(find_script(scenario), seed=seed), ids), scenario, seed, url)
+        else _Staged(
+            _with_own(cluster, load_script(find_script(scenario), seed=seed), ids), scenario, seed, url, cluster.store
+        )
     )
     wanted = _wanted(source.cluster, ids, sweeps, None if against is None else _Versions(against, provisioned))
     if FailOn.MISSED in fails and isinstance(source, _Stored):
@@ -244,11 +247,13 @@ class _Staged:
     name: str
     seed: int | None
     url: str | None
+    login: StoreSettings
 
     def open(self, stack: ExitStack, told: Told) -> Data:
         """Return it, played."""
         address = stack.enter_context(influxdb(self.url))
-        played = stack.enter_context(Scenarios(address, told)).play(self.name, self.seed)
+        login = NO_LOGIN if self.url is None else self.login
+        played = stack.enter_context(Scenarios(address, told, login)).play(self.name, self.seed)
         script = played.script
         words = f"Scenario {script.name}, seed {script.scenario.seed}: {script.title}"
         start = script.start + WARM_UP

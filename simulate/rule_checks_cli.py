@@ -16,7 +16,9 @@ from app.application import is_verbose
 from app.errors import ConfigError, UserError
 from cluster import options
 from cluster.cli import config_option
-from rules.evaluate.case_runs import Outcome, run_case
+from cluster.load import load_cluster
+from cluster.model import StoreSettings
+from rules.evaluate.case_runs import NO_LOGIN, Outcome, run_case
 from rules.evaluate.cases import Case, find_files, load_cases, missing_kinds
 from simulate.scenarios.case_scenarios import Scenarios, script_of
 from simulate.stores import influxdb
@@ -50,7 +52,7 @@ def _cases(files: Sequence[Path], config: Path) -> list[Case]:
     "--url",
     type=options.URL,
     metavar="URL",
-    help="An InfluxDB to test on. Default: one is started, and removed afterwards.",
+    help="An InfluxDB to test on, with the login of `store`. Default: one is started, and removed afterwards.",
 )
 @click.option("--complete", is_flag=True, help="Fail where a rule's cases do not cover all four kinds.")
 @options.json_option
@@ -89,8 +91,9 @@ def test_rules(
             script_of(case)
     say = partial(click.echo, err=json_to == "-")
     began = time.monotonic()
+    login = load_cluster(config).store if url is not None and config.is_file() else NO_LOGIN
     with influxdb(url) as address:
-        outcomes = list(_run(cases, address, say))
+        outcomes = list(_run(cases, address, login, say))
     wrong = sum(not outcome.is_right for outcome in outcomes)
     # A part of a rule's cases need not cover all.
     lacking = [] if part else missing_kinds(cases)
@@ -105,7 +108,7 @@ def test_rules(
         sys.exit(1)
 
 
-def _run(cases: Sequence[Case], url: str, say: Callable[[str], None]) -> Iterator[Outcome]:
+def _run(cases: Sequence[Case], url: str, login: StoreSettings, say: Callable[[str], None]) -> Iterator[Outcome]:
     console = Console(stderr=True)
     columns = ("testing rules", BarColumn(), MofNCompleteColumn(), "{task.fields[case]}")
     with (
@@ -113,10 +116,10 @@ def _run(cases: Sequence[Case], url: str, say: Callable[[str], None]) -> Iterato
         ExitStack() as stack,
     ):
         task = bar.add_task("cases", total=len(cases), case="")
-        scenarios = stack.enter_context(Scenarios(url, lambda what, _share: bar.update(task, case=what)))
+        scenarios = stack.enter_context(Scenarios(url, lambda what, _share: bar.update(task, case=what), login))
         for case in cases:
             bar.update(task, case=f"{case.rule}: {case.name}")
-            outcome = run_case(case, url, scenarios.stage)
+            outcome = run_case(case, url, scenarios.stage, login=login)
             if not outcome.is_right:
                 say(f"FAILED  {case}")
                 for line in outcome.differences:

@@ -18,6 +18,8 @@ from rules.registry import rules_of
 from rules.rule import Rule, RuleSet, labels_of_grafana
 from store.influx import Store
 
+NO_LOGIN = StoreSettings()
+
 _FOREVER = 0
 """Retention in seconds: the points of cases are of a fixed day."""
 
@@ -64,13 +66,14 @@ def no_scenarios(case: Case) -> Stage:
     raise UserError(f"{case}: scenarios are played by `clusterflow test-rules`")
 
 
-def run_case(case: Case, url: str, play: Player = no_scenarios) -> Outcome:
+def run_case(case: Case, url: str, play: Player = no_scenarios, *, login: StoreSettings = NO_LOGIN) -> Outcome:
     """Run one case in a database of its own, which is removed afterwards.
 
     Args:
         case: what to run.
-        url: of an InfluxDB that anybody may write to.
+        url: of an InfluxDB in which databases may be made.
         play: plays the scenario of a case that has one.
+        login: what to say there, and whom to trust.
 
     Raises:
         UserError: the case names a rule that its cluster does not have.
@@ -84,7 +87,7 @@ def run_case(case: Case, url: str, play: Player = no_scenarios) -> Outcome:
     if case.cluster is None:
         raise ValueError(f"{case}: neither cluster nor scenario")
     cluster, rules = _site(case.cluster.resolve())
-    settings = StoreSettings(url=url, api=StoreApi.V1, database=f"case_{uuid.uuid4().hex[:12]}")
+    settings = replace(login, url=url, api=StoreApi.V1, database=f"case_{uuid.uuid4().hex[:12]}")
     stage = _filled(case, cluster, settings)
     try:
         rule = find_rule(case, rules)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Self
 
 from app.errors import ConfigError, UserError
-from cluster.model import Cluster, StoreApi
+from cluster.model import Cluster, StoreApi, StoreSettings
 from rules.evaluate.backtest import Told
-from rules.evaluate.case_runs import Stage
+from rules.evaluate.case_runs import NO_LOGIN, Stage
 from rules.evaluate.cases import Case
 from simulate.scenarios.script import Script, find_script, load_script
 from simulate.trial import analyse, evaluate, play
@@ -46,12 +46,14 @@ class Scenarios:
     """Plays scenarios, and takes their databases away at the end. Use it as a context manager.
 
     Args:
-        url: an InfluxDB that anybody may write to.
+        url: an InfluxDB in which databases may be made.
         told: called with what is being done, and the share of it that is done.
+        login: what to say there, and whom to trust.
     """
 
     url: str
     told: Told = lambda _what, _share: None
+    login: StoreSettings = NO_LOGIN
     _played: dict[tuple[Path, int | None], Played] = field(default_factory=dict)
     _stores: list[Store] = field(default_factory=list)
 
@@ -83,7 +85,8 @@ class Scenarios:
     def _fresh(self, script: Script) -> Played:
         # A name of its own: others may play on the same InfluxDB.
         database = f"scenario_{uuid.uuid4().hex[:12]}"
-        settings = replace(script.cluster.store, url=self.url, api=StoreApi.V1, database=database)
+        kept = {name: getattr(script.cluster.store, name) for name in ("keep_raw", "keep_1m", "keep_1h")}
+        settings = replace(self.login, url=self.url, api=StoreApi.V1, database=database, **kept)
         cluster = replace(script.cluster, store=settings)
         store = Store(settings)
         # What is interrupted goes, too.

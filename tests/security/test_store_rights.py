@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 import requests
+from click.testing import CliRunner
 from influx_place import commands_of, influxdb
 
 from app.errors import StoreError
 from cluster.load import load_cluster
 from cluster.model import Cluster, Secret, StoreApi, StoreSettings
+from simulate import rule_checks_cli
 from store import schema, schema_version
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB
@@ -133,3 +135,21 @@ def test_nobody_without_a_password_gets_in(port: int, tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="refuses access \\(401\\)") as caught:
             Store(one).query("SHOW MEASUREMENTS")
         assert "wrong" not in str(caught.value.lines())
+
+
+def test_rules_are_tested_on_an_influxdb_that_asks_who_we_are(port: int, tmp_path: Path) -> None:
+    store = f"{{username: admin, password: {{file: {settings(port, 'admin', tmp_path).password.file}}}}}"
+    text = (ROOT / "tests/rules/cluster.yaml").read_text()
+    cases = [
+        str(ROOT / "tests/rules/collector_attacked.yaml"),
+        "--case",
+        "it is over",
+        "--url",
+        f"http://127.0.0.1:{port}",
+    ]
+    (config := tmp_path / "cluster.yaml").write_text(text)
+    refused = CliRunner().invoke(rule_checks_cli.test_rules, [*cases, "--config", str(config)])
+    assert "refuses access (401)" in str(refused.exception)
+    config.write_text(f"{text}\nstore: {store}\n")
+    done = CliRunner().invoke(rule_checks_cli.test_rules, [*cases, "--config", str(config)])
+    assert "1 cases: 1 as expected" in done.output
