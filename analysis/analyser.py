@@ -227,7 +227,7 @@ class Analyser:
         self._late_rows.note(self._jobs.jobs())
         result.judged = closed
         lag = {schema.HEARTBEAT: now - closed, "tick_seconds": time.monotonic() - started}
-        lag["points_refused"] = self._output.refused
+        lag[schema.POINTS_REFUSED] = self._output.refused
         self._output.write(schema.PIPELINE, heartbeat(int(now), self._cluster.bridge.shard, lag))
         self._list_sign_ins(now)
         self._output.flush()

@@ -146,7 +146,8 @@ class Output:
                 self._writer.write(lines, measurement.kept)
             except PartialWriteError as error:
                 # As in the bridge: the rest is stored, and no later verdict may wait for what never will be.
-                self.refused += error.dropped
+                # What is older than its retention, as with a range that is judged again, is gone by configuration.
+                self.refused += 0 if error.too_old else error.dropped
                 self._log.sparse("points_refused", dropped=error.dropped, why=error.message)
 
 

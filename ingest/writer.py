@@ -82,6 +82,8 @@ class Writer:
         self._patience_ends: float | None = None
         self._may_lengthen, self._is_longer, self._set_back = True, False, 0.0
         self.answered = time.monotonic()
+        # Known from the start: where no new series are taken, one that begins with the first refusal would be refused.
+        counters.add(Stage.WRITE, schema.POINTS_REFUSED, 0)
 
     def write(self, measurement: Measurement, frame: pl.DataFrame, retention: str) -> int:
         """Write a frame's points into a retention; wait as long as the store is away. Returns how many were sent.
@@ -167,7 +169,8 @@ class Writer:
         try:
             self._send(lines, retention, oldest)
         except PartialWriteError as error:
-            self._counters.add(Stage.WRITE, "points_refused", error.dropped)
+            reason = schema.POINTS_TOO_OLD if error.too_old else schema.POINTS_REFUSED
+            self._counters.add(Stage.WRITE, reason, error.dropped)
             self._log.sparse("points_refused", dropped=error.dropped, why=error.message)
             self.answered = time.monotonic()
             count = max(count - error.dropped, 0)

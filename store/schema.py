@@ -617,6 +617,9 @@ HEARTBEAT = "heartbeat"
 BACKLOG_BYTES = "backlog_bytes"
 """REASON of the bridge's reading (STAGE read): bytes that wait in the spool or topic."""
 
+POINTS_REFUSED, POINTS_TOO_OLD = "points_refused", "points_too_old"
+"""Values of REASON: points that InfluxDB refused for good; those older than it keeps any."""
+
 LAG_SECONDS = "lag_seconds"
 """REASON of the bridge's reading: seconds from the newest flow to now."""
 

@@ -219,6 +219,9 @@ class Thresholds:
     flow_loss_window: int = key(_WINDOW, "The window of `flow_loss`.", default=900)
     flow_loss_records: int = key(Whole(1, 1_000_000_000),
         "Records of an exporter in that window below which its share says nothing.", default=1_000)
+    points_refused: int = key(Whole(0, 1_000_000_000),
+        "Points that InfluxDB may refuse for good within `flow_loss_window`. Those older than their retention do not "
+        "count.", default=0)
     rate_unknown: float = key(Number(0, 1),
         "Sampling rate unknown: share of a sampling exporter's records within `flow_loss_window` that may come without "
         "a rate.", default=0.01)

@@ -12,6 +12,7 @@ import pytest
 import scene
 
 from analysis.detectors.rows import QUIET, Rows
+from analysis.evidence import heartbeat
 from analysis.writing import Output, gathered, retracted
 from app.errors import StoreError
 from app.log import Log
@@ -132,8 +133,12 @@ def test_points_that_the_store_refuses_for_good_hold_up_nothing(
     output.write(JOB, rows((0, "b", 5)))
     output.flush()
     assert stored(store) == [(0, "a", 5, "start"), (0, "b", 5, "start")]
-    assert output.refused == 1
+    assert output.refused == 0, "the retention is to keep nothing so old"
     assert "event=points_refused dropped=1" in capsys.readouterr().err
+    store.write(f'pipeline,stage=another value="program" {T0}'.encode(), schema.RAW)
+    output.write(schema.PIPELINE, heartbeat(T0, "0", {"a": 1.0}))
+    output.flush()
+    assert output.refused == 1
 
 
 def test_a_store_that_is_away_is_told_when_it_matters(tmp_path: Path) -> None:

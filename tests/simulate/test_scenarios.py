@@ -75,8 +75,9 @@ def test_every_rule_has_a_scenario_and_every_scenario_its_rules() -> None:
     owed = {rule for name in NAMES for one in loaded(name).incidents for rule in one.expected}
     # Nothing staged has templates: they alone show that an exporter samples (tests/ingest/test_unread_exports.py), or
     # kill (tests/ingest/test_guard.py).
+    # No store that is staged refuses anything: tests/faults/test_faults_store.py.
     # What a cloud refuses: the rule's own cases, and `demo --cloud`.
-    missing = set(IDS) - owed - {"rate_unknown", "collector_attacked", "refused_inside"}
+    missing = set(IDS) - owed - {"rate_unknown", "collector_attacked", "points_refused", "refused_inside"}
     assert not missing, f"simulate/scenarios/library: no `expect` of {missing}"
     assert owed <= set(IDS)
 
