@@ -7,6 +7,7 @@ InfluxDB source does (``pkg/tsdb/influxdb/models/query.go``).
 """
 
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, tee
@@ -35,8 +36,10 @@ NO_DATA_ALERT = "DatasourceNoData"
 ERROR_ALERT = "DatasourceError"
 """Names under which Grafana sends alerts in the states NoData and Error."""
 
-_ASKED_AT_ONCE = 16
-"""Measures a request: so few that even slow ones are answered before it is given up."""
+_FEWEST, _MOST = 16, 128
+"""Measures a request: so few that even slow ones are answered before it is given up; of all rules, once about, where
+the ones before were answered quickly."""
+_QUICK_SECONDS = 1.0
 _VALUE_COLUMN = 1
 _ONE_VALUE = 2
 
@@ -126,6 +129,7 @@ class Evaluator:
         self._store = store
         self._datasource = datasource
         self.rules = tuple(rules)
+        self._at_once = _FEWEST
         self._instances: dict[str, dict[Labels, Instance]] = {rule.id: {} for rule in self.rules}
         self.failing: dict[str, str] = {}
         """Rules whose query failed at their last evaluation, by id, and what the store said."""
@@ -210,16 +214,18 @@ class Evaluator:
         """
         asked, waiting = tee(due)
         measures = ((measure, now) for rule, now in asked for measure in rule.measures)
-        answers = chain.from_iterable(map(self._answers, iter(lambda: [*islice(measures, _ASKED_AT_ONCE)], [])))
+        answers = chain.from_iterable(map(self._answers, iter(lambda: [*islice(measures, self._at_once)], [])))
         for rule, _ in waiting:
             yield samples_of(rule, [next(answers) for _ in rule.measures], self._datasource)
 
     def _answers(self, asked: Sequence[tuple[Measure, int]]) -> Iterator[Answer]:
         queries = [measure.query.between(now - measure.since, now - measure.until) for measure, now in asked]
+        began = time.monotonic()
         try:
             told: Sequence[list[Series] | StoreError] = self._store.answers(queries)
         except StoreError as error:
             told = [error] * len(queries)
+        self._at_once = min(2 * self._at_once, _MOST) if time.monotonic() - began < _QUICK_SECONDS else _FEWEST
         for (measure, _), one in zip(asked, told, strict=True):
             yield one if isinstance(one, StoreError) else numbers_of(measure, one)
 

@@ -127,6 +127,26 @@ def test_one_empty_query_makes_the_whole_rule_no_data(influxdb_v1: LocalInfluxDB
     assert dict(sample.labels) == {"datasource_uid": "flows", "ref_id": "D"}
 
 
+@pytest.mark.parametrize(("quick", "requests"), [(60.0, [16, 32, 64, 128, 60]), (0.0, [16] * 18 + [12])])
+def test_a_store_that_answers_quickly_is_asked_more_at_once(
+    quick: float,
+    requests: list[int],
+    influxdb_v1: LocalInfluxDB,
+    fresh_database: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Most of what `status` took of a store 50 ms away was the way there and back, a hundred times."""
+    store = _store(influxdb_v1, fresh_database, f"m,node=a x=1 {BASE}")
+    asked: list[int] = []
+    answers = store.answers
+    monkeypatch.setattr(store, "answers", lambda texts: asked.append(len(texts)) or answers(texts))
+    monkeypatch.setattr("rules.evaluate.evaluator._QUICK_SECONDS", quick)
+    rule = _rule(_measure("x", "x", "node"))
+    told = Evaluator(store, [rule]).samples((rule, BASE + tick) for tick in range(300))
+    assert sum(sample.outcome.value == "Alerting" for samples in told for sample in samples) == 61
+    assert asked == requests
+
+
 def test_both_ends_of_the_range_belong_to_it(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
     store = _store(influxdb_v1, fresh_database, f"m,node=a x=1 {BASE}")
     rule = _rule(_measure("x", "x", "node"))
