@@ -116,7 +116,7 @@ class Analyser:
         self._delay = self._ceil(of_clients.delay)
         self._due: int | None = None
         self._listed = 0
-        self._has_ticked = False
+        self._has_ticked, self._refused = False, 0
         self._settled: int | None = None
         self._final: int | None = None
         self._raw_from = 0
@@ -227,10 +227,12 @@ class Analyser:
         self._late_rows.note(self._jobs.jobs())
         result.judged = closed
         lag = {schema.HEARTBEAT: now - closed, "tick_seconds": time.monotonic() - started}
-        lag[schema.POINTS_REFUSED] = self._output.refused
+        refused = self._output.refused
+        lag[schema.POINTS_REFUSED] = refused - self._refused
         self._output.write(schema.PIPELINE, heartbeat(int(now), self._cluster.bridge.shard, lag))
         self._list_sign_ins(now)
         self._output.flush()
+        self._refused = refused
         return result
 
     def rest(self) -> None:

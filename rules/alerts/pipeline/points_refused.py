@@ -7,22 +7,21 @@ from rules.common import texts
 from rules.common.freshness import reading_seconds
 from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Threshold
 from store import schema
-from store.influxql import Select, Unit, combined, earliest, is_in, newest, total
+from store.influxql import Select, aggregate, is_in, total
 
 ID = "points_refused"
 
 
 def build(cluster: Cluster) -> RuleSet:
     """Return the rule; every cluster has it, for each bridge and the analysis."""
-    # It grew between two readings; one that began anew has shrunk.
+    # It grows between two readings.
     since = max(cluster.thresholds.flow_loss_window, 2 * reading_seconds(cluster))
     within = format_duration(since)
     each = Select(schema.PIPELINE, schema.RAW).where(is_in(schema.REASON, [schema.POINTS_REFUSED]))
-    grown = [
-        each.take(combined((newest(one), earliest(one)), "-", "grown", Unit.COUNT)).by(schema.STAGE, schema.SHARD)
-        for one in (schema.TOTAL, schema.VALUE)
-    ]
-    points = Select(tuple(grown)).take(total(grown[0].columns[0])).by(schema.STAGE, schema.SHARD)
+    by = schema.STAGE, schema.SHARD
+    # A bridge counts them over restarts; the analysis says how many there were since its last round.
+    columns = aggregate("spread", schema.TOTAL, "points"), total(schema.VALUE, "points")
+    points = Select(tuple(each.take(one).by(*by) for one in columns)).take(total(columns[0])).by(*by)
     writer = f"stage {{{{ $labels.{schema.STAGE} }}}}, shard {{{{ $labels.{schema.SHARD} }}}}"
     rule = Rule(
         id=ID,
