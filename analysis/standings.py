@@ -131,7 +131,7 @@ def _remove(path: Path) -> None:
 class _Pickler(pickle.Pickler):
     """Names the fields of each of our states: one that has others by now is not taken for it.
 
-    Members of our enums are made of their values: Python 3.11.0 to 3.11.3, Debian 12's among them, would call `getattr`.
+    Members of our enums are made of their values: Python 3.11.0 to 3.11.3, Debian 12's too, would call `getattr`.
     """
 
     def __init__(self, file: BinaryIO) -> None:
