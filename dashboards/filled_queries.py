@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from store.influxql import NICE_INTERVALS, filled
+from store.influxql import LASTING, NICE_INTERVALS, filled
 
 Json = dict[str, Any]
 
@@ -36,6 +36,12 @@ def seconds(text: str) -> int:
     return int(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
 
 
+def own_range(panel: Json) -> str:
+    """Return the length of a panel's own range; empty where it has the board's."""
+    lengths = [found[1] for target in panel.get("targets", []) if (found := LASTING.search(target.get("query", "")))]
+    return str(panel.get("timeFrom") or next(iter(lengths), ""))
+
+
 def expand(
     raw: str, *, start: int, end: int, minimum: str, variables: Mapping[str, str], points: int | None = None
 ) -> str:
@@ -56,6 +62,7 @@ def expand(
     def value(match: re.Match[str]) -> str:
         return variables[match[1]]
 
+    variables = {**variables, "__to": str(end * 1000)}
     text = _VARIABLE.sub(value, raw)
     interval = max(_rounded((end - start) / (points or _PIXELS)), seconds(minimum) if minimum else 1)
     text = filled(text, start, end, interval * 1000)
@@ -85,7 +92,7 @@ def asked(board: Json, now: int, variables: Mapping[str, str], span: int | None 
     since = board["time"]["from"].removeprefix("now-")
     for panel in board["panels"]:
         # Today so far: a day, for the queries' sake.
-        own = panel.get("timeFrom")
+        own = own_range(panel)
         length = seconds((own or since).replace("now/d", "24h")) if own or span is None else span
         for target in panel.get("targets", []):
             text = expand(

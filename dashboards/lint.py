@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from app.units import format_duration
-from dashboards.filled_queries import seconds
+from dashboards.filled_queries import own_range, seconds
 from dashboards.palette import BLIND
 from dashboards.panels import COLUMNS, timeline_rows
 from dashboards.registry import BOARDS, HOME
+from store.influxql import LASTING
 
 Json = dict[str, Any]
 
@@ -47,12 +48,12 @@ def cut(board: Json, kept: Mapping[str, int]) -> Iterator[str]:
     """Yield the panels whose range is longer than what they read is kept; `kept`: retention -> seconds."""
     for panel in board["panels"]:
         try:
-            since = seconds(panel.get("timeFrom") or board["time"]["from"].removeprefix("now-"))
+            since = seconds(own_range(panel) or board["time"]["from"].removeprefix("now-"))
         except ValueError:
             # `now/d` and the like are no length.
             continue
         for target in panel.get("targets", []):
-            text = target.get("query", "")
+            text = LASTING.sub("", target.get("query", ""))
             read = set(_RETENTION.findall(text)) & kept.keys()
             # A query with a limit of its own may stop sooner.
             if read and not _OWN_RANGE.search(text) and (longest := max(kept[name] for name in read)) < since:

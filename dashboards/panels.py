@@ -54,7 +54,7 @@ class Face:
             on a narrow tile, whose title would lose the width of the icon.
         x, y, w, h: place in Grafana's grid of 24 columns.
         links: where it leads as a whole.
-        since: its own relative time range, such as ``15m``; empty for the board's.
+        since: its own time range, such as ``15m``, up to the end of the board's; empty for the board's.
         by_arrival: its points stand where records arrive, not where they were sent: late ones are no reason to look
             further back.
     """
@@ -332,6 +332,11 @@ def newest(cluster: Cluster, seconds: int) -> str:
 def _common(cluster: Cluster, face: Face, queries: Sequence[Query]) -> Json:
     bins = [query.interval for query in queries if query.interval]
     points = [query.points for query in queries if query.points]
+    since = face.since if face.by_arrival else lately(cluster, face.since)
+    # Bins are as long as Grafana's own range wants them.
+    is_length = re.fullmatch(r"\d+[smhd]", since) and not bins
+    if is_length:
+        queries = [query.lasting(since) for query in queries]
     return {
         "dataSource": source(cluster),
         "title": face.title,
@@ -341,7 +346,7 @@ def _common(cluster: Cluster, face: Face, queries: Sequence[Query]) -> Json:
         "links": [link.json() for link in face.links],
         "maxDataPoints": min(points, default=None),
         "interval": f"{max(bins)}s" if bins else None,
-        "timeFrom": (face.since if face.by_arrival else lately(cluster, face.since)) or None,
+        "timeFrom": None if is_length else since or None,
         # The title says the range; Grafana would say it again.
         "hideTimeOverride": bool(face.since),
     }

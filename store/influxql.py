@@ -27,6 +27,7 @@ InfluxDB refuses the query. Alert rules, which no browser touches, have the same
 Several bridges write partial totals side by side (the shard tag): no query groups by it, and sums add them up.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -38,6 +39,12 @@ from store import schema
 BITS = 8
 PANEL = -1
 """Bins of time as long as the panel that draws them wants them (``$__interval``)."""
+
+_END = "${__to}ms"
+"""End of a board's range, as Grafana's browser side fills it in."""
+
+LASTING = re.compile(rf"time >= {re.escape(_END)} - (\w+)")
+"""Begin of the range of a question with one of its own: its length (`Query.lasting`)."""
 
 BESIDE = "beside"
 """Function of a column that `beside` makes."""
@@ -427,6 +434,13 @@ class Query:
     def at_most(self, points: int) -> "Query":
         """Return the same question in about so many bins a range, or fewer."""
         return replace(self, points=min(points, self.points or points))
+
+    def lasting(self, length: str) -> "Query":
+        """Return the same question of so much time, such as ``15m``, up to the end of the board's range.
+
+        Grafana's own override holds only while a range ends now, not over a fixed one, as after a zoom.
+        """
+        return replace(self, text=self.text.replace("$timeFilter", f"time >= {_END} - {length}\nAND time <= {_END}"))
 
     def as_table(self) -> "Query":
         """Return the same question, answered as one table with tags as columns."""

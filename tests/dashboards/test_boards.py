@@ -31,6 +31,7 @@ from cluster.model import (
 from dashboards import palette
 from dashboards import variables as var
 from dashboards.boards import noc_wall
+from dashboards.filled_queries import expand, own_range
 from dashboards.panels import Limit
 from dashboards.parts import matrix, transport
 from dashboards.provision import artefacts, board_file, boards, kiosk_uids
@@ -205,8 +206,22 @@ def test_what_is_newest_is_within_the_range_of_its_tile_however_long_windows_are
     minutes = replace(CLUSTER, bridge=replace(CLUSTER.bridge, window=60))
     for board in (load(text) for text in boards(minutes).values()):
         for panel in board["panels"]:
-            if "h" not in panel.get("timeFrom", "h") and "d" not in panel["timeFrom"]:
-                assert seconds(panel["timeFrom"]) >= 4 * 60, panel["title"] or panel["description"]
+            own = own_range(panel)
+            if own and "h" not in own and "d" not in own:
+                assert seconds(own) >= 4 * 60, panel["title"] or panel["description"]
+
+
+def test_a_panel_with_a_range_of_its_own_keeps_it_where_the_board_has_a_fixed_one() -> None:
+    """Grafana's override holds for ranges that end now; it also takes the board's range out of the panel's links."""
+    for name, panel in PANELS:
+        queries = [target["query"] for target in panel["targets"]]
+        if panel.get("timeFrom"):
+            assert panel["timeFrom"] == "now/d" or any("$__interval" in query for query in queries), name
+        elif own_range(panel):
+            assert not any("$timeFilter" in query for query in queries), name
+    (day,) = (panel for _, panel in PANELS if panel["title"].startswith("First contacts, "))
+    day_before = expand(day["targets"][0]["query"], start=0, end=200_000, minimum="", variables={})
+    assert "time >= 200000000ms - 24h\nAND time <= 200000000ms" in day_before
 
 
 def test_red_on_the_wall_is_what_somebody_must_act_on() -> None:
@@ -481,7 +496,7 @@ def test_queries_name_a_retention_and_the_schema_only(name: str, panel: dict[str
         rest = re.sub(r'FROM "\w+"\."\w+"', "", target["query"])
         unknown = set(re.findall(r'"([^"]+)"', rest)) - known
         assert not unknown, f"{name}: {unknown} in {target['query']}"
-        assert "$timeFilter" in target["query"]
+        assert "$timeFilter" in target["query"] or own_range(panel)
 
 
 @pytest.mark.parametrize(("name", "panel"), PANELS, ids=IDS)
@@ -647,7 +662,7 @@ def test_tiles_turn_red_where_their_rule_fires(board: str, name: str, rule_id: s
     } or {(schema.BYTES.name, float(rule.threshold.value))}
     panel_id = panel_ref(board, name).panel_id
     (panel,) = (one for one in BOARDS[board]["panels"] if one["id"] == panel_id)
-    assert panel["timeFrom"] == f"{judged.since}s"
+    assert own_range(panel) == f"{judged.since}s"
     queries = {target["alias"]: target["query"] for target in panel["targets"]}
     shown = set()
     for alias, red in _reds(panel).items():
@@ -673,7 +688,7 @@ def test_tiles_of_the_ledger_show_what_their_rule_judges(name: str, rule_id: str
     others = set(re.findall(r'"\w+" <= \d+', judged))
     assert set(re.findall(r'"\w+" <= \d+', query)) == others
     assert set(_reds(panel).values()) == {rule.threshold.value}
-    assert seconds(panel["timeFrom"]) == rule.measures[0].since
+    assert seconds(own_range(panel)) == rule.measures[0].since
 
 
 def test_a_column_named_by_a_choice_stands_first() -> None:
@@ -826,8 +841,8 @@ def test_short_ranges_of_a_cloud_s_boards_hold_what_its_logs_tell_late() -> None
         bridge=replace(CLUSTER.bridge, lateness=1200),
     )
     plain, cloud = (load(boards(cluster)["noc_wall"]) for cluster in (CLUSTER, late_one))
-    found = {panel["id"]: panel.get("timeFrom") for panel in cloud["panels"]}
-    ranges = {(panel.get("timeFrom"), found.get(panel["id"])) for panel in plain["panels"]}
+    found = {panel["id"]: own_range(panel) for panel in cloud["panels"]}
+    ranges = {(own_range(panel), found.get(panel["id"])) for panel in plain["panels"]}
     late = 1200 - BridgeSettings().lateness
     assert ("2m", f"{120 + late}s") in ranges
     assert ("1m", "1m") in ranges, "how old the newest record is"

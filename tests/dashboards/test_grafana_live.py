@@ -15,6 +15,7 @@ from cluster.load import load_cluster
 from dashboards import playlist
 from dashboards import variables as var
 from dashboards.board import TAG
+from dashboards.filled_queries import own_range
 from dashboards.provision import artefacts, board_file, boards, kiosk_uids
 from dashboards.registry import BOARDS, FOLDER, HOME
 from operations.build import write
@@ -86,7 +87,7 @@ def test_grafana_answers_every_query(live: Live, name: str) -> None:
     some = everything | ({var.NODE: "gpu-0[1-5]"} if var.NODE in everything else {})
     for panel in board["panels"]:
         # Today so far is asked as a day.
-        own = panel.get("timeFrom", "").replace("now/d", "24h")
+        own = own_range(panel).replace("now/d", "24h")
         length = seconds(own or board["time"]["from"].removeprefix("now-"))
         minimum = seconds(panel["interval"]) if panel.get("interval") else 1
         points = panel.get("maxDataPoints") or 1000
@@ -97,7 +98,7 @@ def test_grafana_answers_every_query(live: Live, name: str) -> None:
         queries = [
             target
             | {
-                "query": _fill_in(target["query"], values),
+                "query": _fill_in(target["query"].replace("${__to}", str(live.filled.now * 1000)), values),
                 "alias": _fill_in(target["alias"], values),
                 "intervalMs": 1000 * max(minimum, length // points),
                 "maxDataPoints": points,

@@ -200,9 +200,13 @@ def test_every_check_has_a_bad_example() -> None:
     assert {check for _, check, _ in BAD} == {check.__name__ for check in (*PANEL, *BOARD)}
 
 
-def test_a_range_that_is_longer_than_what_it_reads_is_kept_is_told() -> None:
+@pytest.mark.parametrize(
+    ("own", "when"), [({"timeFrom": "31d"}, "$timeFilter"), ({}, "time >= ${__to}ms - 31d AND time <= ${__to}ms")]
+)
+def test_a_range_that_is_longer_than_what_it_reads_is_kept_is_told(own: dict[str, str], when: str) -> None:
     kept = {one.name: one.keep for one in CLUSTER.retentions()}
     assert not [line for board in OURS.values() for line in cut(board, kept)]
-    panel = {"title": "Month", "timeFrom": "31d", "targets": [{"refId": "A", "query": 'SELECT 1 FROM "raw"."egress"'}]}
+    query = f'SELECT 1 FROM "raw"."egress" WHERE {when}'
+    panel = {"title": "Month", **own, "targets": [{"refId": "A", "query": query}]}
     (line,) = cut({"panels": [panel], "time": {"from": "now-1h"}}, kept)
     assert line == "Month: query A reads raw, kept for 7d, but shows 31d: read a coarser one, or keep it longer"
