@@ -112,7 +112,7 @@ class Column:
     """How one column of a table looks.
 
     `name` is the tag or field as the query returns it, or a regular expression; `digits` after the point, else the
-    unit's.
+    unit's; `missing` stands in cells whose text is empty.
     """
 
     name: str
@@ -124,6 +124,7 @@ class Column:
     width: int = 0
     limit: Limit = NO_LIMIT
     digits: int | None = None
+    missing: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -612,7 +613,8 @@ def _with_flows(cluster: Cluster, columns: Sequence[Column]) -> Sequence[Column]
     ]
 
 
-_LONG = {*_ENDS, *_PLACES, *_JOBS, schema.ENDPOINT, schema.JOB_CLASS, schema.NETWORK}
+_OF_ALERTS = {schema.ALERT_TITLE.name, schema.ALERT_SOURCE.name, schema.ALERT_DESTINATION.name}
+_LONG = {*_ENDS, *_PLACES, *_JOBS, schema.ENDPOINT, schema.JOB_CLASS, schema.NETWORK, *_OF_ALERTS}
 """Columns whose texts may take several lines: names that are cut look alike, as those of a rack's nodes.
 
 Grafana makes lines enough for what is stored only, not for the words of a mapping.
@@ -626,7 +628,7 @@ def _lines(column: Column) -> Json:
 
 def _column_override(column: Column) -> Json:
     # The word for a table without rows would stand in each empty cell.
-    properties: Json = {"displayName": column.title, "noValue": ""} | _number(column.unit) | _lines(column)
+    properties: Json = {"displayName": column.title, "noValue": column.missing} | _number(column.unit) | _lines(column)
     if column.digits is not None:
         properties["decimals"] = column.digits
     if column.cell is Cell.BAR:

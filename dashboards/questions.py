@@ -15,7 +15,6 @@ from store.influxql import (
     Condition,
     Query,
     Select,
-    Unit,
     aggregate,
     ago,
     all_of,
@@ -23,12 +22,10 @@ from store.influxql import (
     beside,
     bit_rate,
     compare,
-    highest,
     is_in,
     lowest,
     newest,
     not_in,
-    scaled,
     total,
 )
 
@@ -127,12 +124,6 @@ def violating(retention: str) -> Select:
     return Select(schema.VIOLATION, retention).take(total(schema.BYTES)).where(NOT_ALLOWED)
 
 
-def newest_record() -> Select:
-    """Arrival of the newest flow record of any exporter, in epoch milliseconds as Grafana reads moments."""
-    moment = scaled(highest(schema.LAST_SEEN), "1000", schema.LAST_SEEN.name, Unit.MOMENT)
-    return Select(schema.EXPORTER_STATUS, schema.RAW).take(moment)
-
-
 def exporter_ages() -> Select:
     """Seconds since the newest record of each exporter. Of several bridges, the one that heard it last counts."""
     return Select(schema.EXPORTER_STATUS, schema.RAW).take(lowest(schema.AGE)).by(schema.EXPORTER)
@@ -142,6 +133,11 @@ def exporter_ages_now() -> Select:
     """The latest of the same within the range. Of several bridges or partitions, the one that heard it last counts."""
     each = Select(schema.EXPORTER_STATUS, schema.RAW).take(newest(schema.AGE)).by(schema.EXPORTER, schema.SHARD)
     return Select(each).take(lowest(schema.AGE)).by(schema.EXPORTER)
+
+
+def newest_age() -> Select:
+    """Seconds since the newest record of any exporter."""
+    return Select(exporter_ages_now()).take(lowest(schema.AGE))
 
 
 def counter_growth(*conditions: Condition) -> Select:

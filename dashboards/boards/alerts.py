@@ -100,7 +100,7 @@ def _history(cluster: Cluster) -> Built:
         [
             panels.Column(TIME, "Since", Unit.MOMENT, width=150),
             panels.Column(schema.SEVERITY, "Severity", cell=Cell.COLOUR, mappings=(severities,), width=80),
-            panels.Column(schema.ALERT_TITLE.name, "What", links=(to_rule(row(schema.RULE)),), width=240),
+            panels.Column(schema.ALERT_TITLE.name, "What", links=(to_rule(row(schema.RULE)),)),
             panels.Column(schema.ALERT_SOURCE.name, "Source"),
             panels.Column(schema.ALERT_DESTINATION.name, "Destination"),
             panels.Column(schema.BYTES_TEXT.name, "Bytes", width=120),
@@ -158,10 +158,11 @@ def _counts(cluster: Cluster) -> list[Built]:
         (
             Face(
                 "by_source", "By source", "How often each node, address or part of the pipeline was the source.",
-                "Alerts of a whole job stand under the job.", "A source with many rules is the one to look at first.",
+                "Alerts of a whole job stand under the job, those about the pipeline under clusterflow.",
+                "A source with many rules is the one to look at first.",
                 x=16, y=17, w=8, h=9, links=(to_board("egress"),),
             ),
-            panels.Column(schema.SRC, "Source"),
+            panels.Column(schema.SRC, "Source", missing="clusterflow"),
         ),
     )  # fmt: skip
     return [

@@ -143,7 +143,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 "The pipeline board shows each exporter.",
                 x=4, y=0, w=3, h=4, links=(to_board("pipeline"),), since=recent, by_arrival=True,
             ),
-            [_data_age()],
+            [questions.newest_age().per_series("Age of the newest record.", alias="Data age")],
             # Of less than a second Grafana makes milliseconds, for which there is no room.
             unit="suffix: s",
             limit=Limit(look=limits.ingest_silent / 2, act=limits.ingest_silent),
@@ -213,11 +213,6 @@ def _zero() -> Query:
     alive = ago(">", _ALIVE)
     rows = Select(schema.EXPORTER_STATUS, schema.RAW).where(alive)
     return rows.take(scaled(count(schema.AGE), "0", "alive", Unit.COUNT)).per_series("Nothing.", alias=ZERO)
-
-
-def _data_age() -> Query:
-    ages = questions.exporter_ages_now()
-    return Select(ages).take(lowest(schema.AGE)).per_series("Age of the newest record.", alias="Data age")
 
 
 def _firing(cluster: Cluster, severity: str, limit: Limit, x: int) -> Built:

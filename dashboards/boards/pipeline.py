@@ -74,18 +74,19 @@ def _of_each(cluster: Cluster, column: Value, meaning: str, *, settled: bool = T
 
 def _data_age(cluster: Cluster) -> Built:
     silent = cluster.thresholds.ingest_silent
+    since = panels.newest(cluster, silent)
     return panels.stat(
         cluster,
         Face(
-            "data_age", "Newest flow record",
-            f"When the newest flow record of any exporter arrived, within the last {silent} s.",
+            "data_age", "Age of the newest flow record",
+            f"Seconds since the newest flow record of any exporter; blind: no word of any within {since}.",
             "One live exporter is enough to look fresh here.",
             "The chart beside it shows each exporter; if all are silent, look at the collector and the bridge.",
-            x=0, y=0, w=6, h=8, links=(to_board("noc_wall"),), since=panels.newest(cluster, silent), by_arrival=True,
+            x=0, y=0, w=6, h=8, links=(to_board("noc_wall"),), since=since, by_arrival=True,
         ),
-        [questions.newest_record().per_series("Arrival of the newest record.")],
-        unit="dateTimeFromNow",
-        missing=(f"blind > {silent} s", ACT),
+        [questions.newest_age().per_series("Age of the newest record.")],
+        limit=Limit(look=silent / 2, act=silent),
+        missing=("blind", ACT),
         text="value",
         links=(),
     )  # fmt: skip

@@ -28,7 +28,7 @@ from cluster.model import (
     StoreSettings,
     Transport,
 )
-from dashboards import palette
+from dashboards import palette, questions
 from dashboards import variables as var
 from dashboards.boards import noc_wall
 from dashboards.filled_queries import expand, own_range
@@ -224,6 +224,14 @@ def test_a_panel_with_a_range_of_its_own_keeps_it_where_the_board_has_a_fixed_on
     assert "time >= 200000000ms - 24h\nAND time <= 200000000ms" in day_before
 
 
+def test_a_silence_turns_red_where_the_alert_links_to() -> None:
+    """The bridge goes on telling of exporters that are silent: what it tells, and not that it does, says so."""
+    panel_id = panel_ref("pipeline", "data_age").panel_id
+    (panel,) = (one for one in BOARDS["pipeline"]["panels"] if one["id"] == panel_id)
+    for one in (panel, wall_panel("data_age")):
+        assert set(_reds(one).values()) == {CLUSTER.thresholds.ingest_silent}
+
+
 def test_red_on_the_wall_is_what_somebody_must_act_on() -> None:
     """Firing critical alerts are; warnings are orange, and a share of the median is nobody's limit."""
     assert palette.ACT in str(wall_panel("alerts_critical")["fieldConfig"])
@@ -318,6 +326,18 @@ def test_names_of_nodes_take_lines_in_tables() -> None:
         for panel in board["panels"]:
             column = _overridden(panel, schema.NODE) if panel["type"] == "table" else {}
             assert not column or column["custom.cellOptions"]["wrapText"], panel["title"]
+
+
+def test_alerts_have_room_on_a_laptop_and_a_name_for_what_has_no_source() -> None:
+    """What, source and destination share what fixed columns leave of 1366 pixels."""
+    (history,) = (panel for panel in BOARDS["alerts"]["panels"] if panel["title"] == "Alert history")
+    columns = [_overridden(history, one.name) for one in questions.ALERT_COLUMNS[:3]]
+    assert all(column["custom.cellOptions"]["wrapText"] and "custom.width" not in column for column in columns)
+    widths = [each["value"] for one in history["fieldConfig"]["overrides"] for each in one["properties"]
+              if each["id"] == "custom.width"]  # fmt: skip
+    assert (1366 - 32 - sum(widths)) / 3 > 105
+    (sources,) = (panel for panel in BOARDS["alerts"]["panels"] if panel["title"] == "By source")
+    assert _overridden(sources, schema.SRC)["noValue"] == "clusterflow"
 
 
 def test_no_layer_of_a_stack_is_orange() -> None:
