@@ -175,12 +175,14 @@ def test_a_node_that_fell_silent_is_no_change_of_neighbours() -> None:
         ([[4.0, 4.0, 4.0, 4.0], [4.0, 4.0, 4.0, 8.0]], 0.6),
         # What a node that hardly sends does is no imbalance.
         ([[10.0, 10.0], [10.0, 10.0], [0.0, 0.1]], 0.0),
+        # Other groups have more rails.
+        ([[3.0, 3.0, np.nan], [2.0, 2.0, np.nan], [9.0, np.nan, np.nan]], 0.0),
     ],
 )
 def test_rail_imbalance(sent: list[list[float]], expected: float) -> None:
     assert rail_imbalance(np.array(sent)) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("sent", [np.zeros((4, 2)), np.ones((4, 1)), np.zeros((0, 0))])
+@pytest.mark.parametrize("sent", [np.zeros((4, 2)), np.ones((4, 1)), np.array([[1.0, np.nan]]), np.zeros((0, 0))])
 def test_no_rails_to_compare(sent: Floats) -> None:
     assert rail_imbalance(sent) is None

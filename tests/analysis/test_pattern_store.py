@@ -247,7 +247,10 @@ def test_a_dead_rail_shows(scene: Scene) -> None:
         pl.lit(0).alias(schema.TX_BYTES.name),
     )  # fmt: skip
     put(scene.store, schema.RAIL_TRAFFIC, dead)
-    scenes.run(scene, PatternStudy(scene.cluster, scene.store), NOW, NOW + 120, 120, jobs=[job(NOW, NOW + 120)])
+    # A node of another job has a rail more.
+    more = NodeAddress(ip_address("10.21.0.1"), Plane.COMPUTE, 2)
+    cluster = replace(scene.cluster, nodes=(*scene.cluster.nodes, Node("h200-1", "training", (more,))))
+    scenes.run(scene, PatternStudy(cluster, scene.store), NOW, NOW + 120, 120, jobs=[job(NOW, NOW + 120)])
     assert [row[schema.IMBALANCE.name] for row in rows(scene).values()] == [0, 1]
 
 

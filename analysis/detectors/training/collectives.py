@@ -159,15 +159,16 @@ def rail_imbalance(sent: Floats) -> float | None:
     """Return how much the largest rail carries above the mean of a node's rails, of the node where that is worst.
 
     Args:
-        sent: [node, rail] bytes. Nodes that send next to nothing are left out.
+        sent: [node, rail] bytes; NaN where a node has no such rail. Nodes that send next to nothing are left out.
 
     Returns:
         0 where all rails carry the same, 1 where one of two carries everything; None where there is nothing to compare.
     """
-    if sent.ndim != 2 or sent.shape[1] < 2:
+    if sent.ndim != 2:
         return None
-    means = sent.mean(axis=1)
+    sent = sent[(~np.isnan(sent)).sum(axis=1) > 1]
+    means = np.nanmean(sent, axis=1) if len(sent) else np.zeros(0)
     if not means.any():
         return None
     counted = means >= _CLEAR * float(np.median(means[means > 0]))
-    return float((sent[counted].max(axis=1) / means[counted]).max() - 1)
+    return float((np.nanmax(sent[counted], axis=1) / means[counted]).max() - 1)

@@ -89,9 +89,10 @@ class PatternStudy:
     def __init__(self, cluster: Cluster, store: Store) -> None:
         self._store = store
         self._keeps, self._sees_seconds = cluster.store.keep_raw, sees_seconds(cluster)
-        self._rails = sorted(
-            {str(entry.rail) for node in cluster.nodes for entry in node.addresses if entry.rail is not None}
-        )
+        self._of_node = {
+            node.name: {str(entry.rail) for entry in node.addresses if entry.rail is not None} for node in cluster.nodes
+        }
+        self._rails = sorted(set[str]().union(*self._of_node.values()))
         self._links: dict[_Key, dict[int, Links]] = {}
         self._references: dict[_Key, float | None] = {}
         self._last: dict[_Key, _Row] = {}
@@ -178,8 +179,10 @@ class PatternStudy:
     # -- rails -------------------------------------------------------------------------------------
 
     def _rails_at(self, job: Job, moments: Sequence[int]) -> dict[int, Floats]:
-        """Return [node, rail] bytes of the minute before each moment."""
-        result = {moment: np.zeros((len(job.nodes), len(self._rails))) for moment in moments}
+        """Return [node, rail] bytes of the minute before each moment; NaN where a node has no such rail."""
+        have = [self._of_node.get(name, set()) for name in job.nodes]
+        none = np.array([[0.0 if rail in one else np.nan for rail in self._rails] for one in have])
+        result = {moment: none.copy() for moment in moments}
         if len(self._rails) < 2:
             return result
         place = {name: number for number, name in enumerate(job.nodes)}
