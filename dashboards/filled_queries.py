@@ -62,7 +62,7 @@ def expand(
     def value(match: re.Match[str]) -> str:
         return variables[match[1]]
 
-    variables = {**variables, "__to": str(end * 1000)}
+    variables = {**variables, "__from": str(start * 1000), "__to": str(end * 1000)}
     text = _VARIABLE.sub(value, raw)
     interval = max(_rounded((end - start) / (points or _PIXELS)), seconds(minimum) if minimum else 1)
     text = filled(text, start, end, interval * 1000)

@@ -34,7 +34,7 @@ _TAG = re.compile(r"\$tag_\w+")
 _QUERY = re.compile(r"\s*select\b", re.IGNORECASE)
 _SELECTED = re.compile(r'AS "(\w+)"')
 _RETENTION = re.compile(r'FROM "(\w+)"\.')
-_OWN_RANGE = re.compile(r"\btime\s*>")
+_OWN_RANGE = re.compile(r"\btime\s*>(?!= \(\$\{__from\})")
 _MEASUREMENT = re.compile(r'FROM "\w+"\."(\w+)"')
 
 

@@ -16,7 +16,6 @@ from store.influxql import (
     Query,
     Select,
     aggregate,
-    ago,
     all_of,
     any_of,
     beside,
@@ -27,6 +26,7 @@ from store.influxql import (
     newest,
     not_in,
     total,
+    whole_bins,
 )
 
 APPROVED = (Role.APPROVED_EXTERNAL,)
@@ -167,7 +167,7 @@ def clients_over_time(cluster: Cluster, asked: Select, meaning: str, alias: str)
     if asked.source is not schema.ACCESS:
         return rate.over_time(cluster, meaning, alias=alias)
     late = EVERY + cluster.bridge.lateness + cluster.bridge.grace + delay_of(cluster) + 60
-    told = rate.where(ago("<", f"{late}s")).over_time(cluster, meaning, alias=alias, settled=False)
+    told = rate.where(*whole_bins(late, EVERY)).over_time(cluster, meaning, alias=alias, settled=False)
     return replace(told, interval=EVERY)
 
 

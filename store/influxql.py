@@ -46,6 +46,8 @@ _END = "${__to}ms"
 LASTING = re.compile(rf"time >= {re.escape(_END)} - (\w+)")
 """Begin of the range of a question with one of its own: its length (`Query.lasting`)."""
 
+_BIN = "$__interval_ms"
+
 BESIDE = "beside"
 """Function of a column that `beside` makes."""
 
@@ -363,6 +365,18 @@ def ago(operator: str, length: str) -> Condition:
     return Condition(f"time {operator} now() - {length}", is_moving=True)
 
 
+def whole_bins(settle: int, window: int) -> tuple[Condition, ...]:
+    """The point is so old (seconds), and in a bin that lies in the panel's range and whose last point is so old, too.
+
+    There is a point each `window` seconds.
+    """
+    # InfluxDB reads a number as nanoseconds, and does such sums before it looks at a point.
+    begin, end = f"${{__from}} + {_BIN} - 1", f"${{__to}} - {(settle - window) * _MILLISECONDS}"
+    since, until = (f"({moment} - ({moment}) % {_BIN}) * 1000000" for moment in (begin, end))
+    edges = (Condition(f"time {text}", is_moving=True) for text in (f">= {since}", f"< {until}"))
+    return ago("<", f"{settle}s"), *edges
+
+
 def any_of(*conditions: Condition) -> Condition:
     """At least one of the conditions holds."""
     return _joined(" OR ", conditions)
@@ -581,10 +595,12 @@ class Select:
             meaning: what one value is.
             alias: Grafana's series name pattern.
             fill: what an empty bin holds.
-            settled: leave out windows that are still filling, whose sums would look like a drop at the right edge.
+            settled: leave out windows that are still filling, and bins of which the range has only a part, whose sums
+                would look like a drop at the edges.
         """
         interval = whole_interval(cluster, self.base_retention)
-        settle = (ago("<", f"{settle_seconds(cluster, self.base_retention)}s"),) if settled else ()
+        window = window_seconds(cluster, self.base_retention)
+        settle = whole_bins(settle_seconds(cluster, self.base_retention), window) if settled else ()
         binned = replace(self.where(*settle), bins=PANEL, fill=fill)
         points = _most_points(cluster, self.measurements(), self.functions())
         return replace(binned.per_series(meaning, alias=alias), interval=interval, points=points)

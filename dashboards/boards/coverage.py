@@ -262,7 +262,7 @@ def _share_over_time(cluster: Cluster) -> Built:
             "A step down means that records are lost or a sampling rate changed: the pipeline board says which.",
             x=12, y=26, w=12, h=10, links=(to_board("pipeline"),),
         ),
-        [query.over_time(cluster, "Share.", alias=f"$tag_{schema.EXPORTER}", settled=False).at_least(300)],
+        [query.over_time(cluster, "Share.", alias=f"$tag_{schema.EXPORTER}").at_least(300)],
         unit=Unit.RATIO,
         limit=Limit(look=_LEAST_SHARE, below=True),
         legend_right=True,

@@ -21,7 +21,7 @@ def node_spread(cluster: Cluster, *nodes: Select) -> Query:
     rate = bit_rate(schema.TX_BYTES)
     inner = tuple(each for one in nodes for each in one.take(rate).by(schema.NODE).binned().by_interval(cluster))
     query = Select(inner).take(highest(rate, FASTEST), middle(rate, MEDIAN), lowest(rate, SLOWEST))
-    return query.over_time(cluster, "bit/s sent by one of the nodes.", alias="$col", settled=False)
+    return query.over_time(cluster, "bit/s sent by one of the nodes.", alias="$col")
 
 
 def spread_overrides() -> list[Json]:

@@ -95,17 +95,18 @@ def test_grafana_answers_every_query(live: Live, name: str) -> None:
             continue
         # A panel of chosen nodes stays empty until some are.
         values = some if "!= '.*'" in panel["targets"][0]["query"] else everything
+        now = live.filled.now
+        times = {"__from": str((now - length) * 1000), "__to": str(now * 1000)}
         queries = [
             target
             | {
-                "query": _fill_in(target["query"].replace("${__to}", str(live.filled.now * 1000)), values),
+                "query": _fill_in(target["query"], values | times),
                 "alias": _fill_in(target["alias"], values),
                 "intervalMs": 1000 * max(minimum, length // points),
                 "maxDataPoints": points,
             }
             for target in panel["targets"]
         ]
-        now = live.filled.now
         body = {"queries": queries, "from": str((now - length) * 1000), "to": str(now * 1000)}
         results = live.post("/api/ds/query", body)["results"]
         errors = {ref: result["error"] for ref, result in results.items() if result.get("error")}
@@ -115,7 +116,7 @@ def test_grafana_answers_every_query(live: Live, name: str) -> None:
 
 def _fill_in(text: str, values: dict[str, str]) -> str:
     for name, value in values.items():
-        for form in (":regex", ":raw"):
+        for form in (":regex", ":raw", ""):
             text = text.replace(f"${{{name}{form}}}", value)
     return text
 
