@@ -24,6 +24,7 @@ from store.influxql import (
     newest,
     not_in,
     ratio,
+    scaled,
     total,
 )
 from store.schema import ListState, Stage
@@ -132,7 +133,10 @@ def _exporters(cluster: Cluster) -> Built:
     # before. Asked apart: InfluxDB 1.x reads all columns of an inner question again for each column of the outer one.
     said = (schema.AGE, schema.SAMPLING)
     each = _exporter().take(*map(newest, (schema.LAST_SEEN, *said))).by(schema.EXPORTER, schema.SHARD)
-    now = Select(each).take(highest(schema.LAST_SEEN), *map(beside, said)).by(schema.EXPORTER)
+    # Of one that was never heard there is its age alone, since the bridge began to listen.
+    unheard = _exporter().take(scaled(newest(schema.AGE), "0", schema.LAST_SEEN.name, Unit.MOMENT), newest(schema.AGE))
+    every = each, unheard.by(schema.EXPORTER, schema.SHARD)
+    now = Select(every).take(highest(schema.LAST_SEEN), *map(beside, said)).by(schema.EXPORTER)
     counts = _exporter().take(*largest, *totals).by(schema.EXPORTER)
     look = Limit(look=1)
     counted = (

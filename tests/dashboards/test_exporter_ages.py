@@ -38,6 +38,23 @@ def test_an_exporter_that_one_partition_hears_is_not_silent(store: Store, ages: 
     assert [alert.labels["exporter"] for alert in evaluator.alerts() if alert.state is State.ALERTING] == ["leaf-2"]
 
 
+def test_an_exporter_that_was_never_heard_has_a_row(store: Store) -> None:
+    now = int(time.time()) // 10 * 10
+    lines = [
+        f"exporter,exporter={name},shard={shard} age={age}{heard} {now - 60}"
+        for name, shard, age, heard in (
+            ("leaf-1", "k0", 3, f",last_seen={now - 63},sampling=100"),
+            ("leaf-1", "k1", 1, ""),
+            ("leaf-2", "k0", 900, ""),
+        )
+    ]
+    store.write("\n".join(lines).encode(), RAW)
+    (panel,) = (one for one in load(boards(CLUSTER)["pipeline"])["panels"] if one["title"].startswith("Exporters in"))
+    text = expand(panel["targets"][0]["query"], start=now - 600, end=now, minimum="", variables={})
+    found = {series.tags["exporter"]: series.values[0][2:] for series in store.query(text)}
+    assert found == {"leaf-1": [3, 100], "leaf-2": [900, None]}
+
+
 @pytest.mark.parametrize("hours", [3, 24, 7 * 24])
 def test_a_silence_of_minutes_shows_over_hours_and_over_a_week(store: Store, hours: int) -> None:
     """leaf-1 was silent for eight minutes; leaf-2 too for one of two partitions, which the other one heard."""
