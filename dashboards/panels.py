@@ -16,7 +16,7 @@ from grafanalib.influxdb import InfluxDBTarget
 
 from cluster.model import UNLISTED, Cluster
 from dashboards.links import Link, row, to_flows
-from dashboards.palette import ACT, DIM, LOOK, QUIET, group_colours, group_titles, shade
+from dashboards.palette import ACT, DIM, LOOK, QUIET, group_colours, group_titles, shade, short_titles
 from store import schema
 from store.influxql import ROWS, Query, Unit, logged_late
 
@@ -222,13 +222,13 @@ def group_names(cluster: Cluster) -> list[Json]:
 
 
 def pair_titles(cluster: Cluster, arrow: str = "→") -> list[Json]:
-    """Return the transformations that put titles into series named by two groups: ``training → storage``.
+    """Return the transformations that put short titles into series named by two groups: ``training → storage``.
 
     `arrow`: what stands between the groups in the name.
     """
     steps = []
     between = f"(?:{arrow}|→)"
-    for group_id, title in group_titles(cluster).items():
+    for group_id, title in short_titles(cluster).items():
         safe = title.replace("$", "$$")
         steps += [(f"/^{group_id} {between} /", f"{safe} → "), (f"/ {between} {group_id}$/", f" → {safe}")]
     return [renamed(regex, name) for regex, name in steps]
@@ -396,7 +396,7 @@ def time_series(
         **_common(cluster, face, queries),
         stacking={"mode": "normal" if stacked else "none", "group": "A"},
         fillOpacity=55 if stacked else 8,
-        lineWidth=1 if stacked else 2,
+        lineWidth=0 if bars else 1 if stacked else 2,
         spanNulls=False,
         showPoints="always" if points else "auto",
         drawStyle="points" if points else "bars" if bars else "line",
@@ -613,7 +613,7 @@ def _with_flows(cluster: Cluster, columns: Sequence[Column]) -> Sequence[Column]
     ]
 
 
-_OF_ALERTS = {schema.ALERT_TITLE.name, schema.ALERT_SOURCE.name, schema.ALERT_DESTINATION.name}
+_OF_ALERTS = {schema.ALERT_TITLE.name, schema.ALERT_SOURCE.name, schema.ALERT_DESTINATION.name, schema.BYTES_TEXT.name}
 _LONG = {*_ENDS, *_PLACES, *_JOBS, schema.ENDPOINT, schema.JOB_CLASS, schema.NETWORK, *_OF_ALERTS}
 """Columns whose texts may take several lines: names that are cut look alike, as those of a rack's nodes.
 

@@ -8,7 +8,7 @@ from dashboards.links import row, to_alerts, to_board, to_rule
 from dashboards.palette import ACT, DIM, LOOK, QUIET
 from dashboards.panels import NO_LIMIT, TIME, Built, Cell, Face, Limit, TableOrder
 from store import schema
-from store.influxql import Fill, Select, Unit, beside, chosen, count, labelled, middle, says, total
+from store.influxql import Select, Unit, beside, chosen, count, labelled, middle, says, total
 
 BOARD = "alerts"
 
@@ -98,7 +98,7 @@ def _history(cluster: Cluster) -> Built:
         ),
         [query],
         [
-            panels.Column(TIME, "Since", Unit.MOMENT, width=150),
+            panels.Column(TIME, "Since", Unit.MOMENT, width=155),
             panels.Column(schema.SEVERITY, "Severity", cell=Cell.COLOUR, mappings=(severities,), width=80),
             panels.Column(schema.ALERT_TITLE.name, "What", links=(to_rule(row(schema.RULE)),)),
             panels.Column(schema.ALERT_SOURCE.name, "Source"),
@@ -131,7 +131,7 @@ def _over_time(cluster: Cluster) -> Built:
             "Compare with the traffic of that hour.",
             x=0, y=17, w=8, h=9, links=(to_board("noc_wall"),),
         ),
-        [query.over_time(cluster, alias=f"$tag_{schema.SEVERITY}", fill=Fill.NONE, settled=False)],
+        [query.over_time(cluster, alias=f"$tag_{schema.SEVERITY}", settled=False)],
         stacked=True,
         bars=True,
         overrides=[panels.override(one.value, color=panels.fixed(colour)) for one, colour in _COLOURS.items()],

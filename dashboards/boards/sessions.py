@@ -11,7 +11,6 @@ from dashboards.parts import ends
 from store import schema
 from store.influxql import (
     Column,
-    Fill,
     Select,
     Unit,
     chosen,
@@ -154,7 +153,7 @@ def _over_time(cluster: Cluster) -> Built:
             x=0, y=5, w=14, h=9, links=_links(),
         ),
         [_ledger().take(_BEGUN).by(schema.SERVICE).over_time(
-            cluster, alias=f"$tag_{schema.SERVICE}", fill=Fill.NONE, settled=False
+            cluster, alias=f"$tag_{schema.SERVICE}", settled=False
         )],
         stacked=True,
         bars=True,

@@ -87,8 +87,8 @@ def _ranking(cluster: Cluster) -> Built:
 
 
 def _worst(field: schema.Field) -> Select:
-    """Return a field of the nodes that were ever ranked among the first in the range."""
-    return _nodes().where(compare(schema.RANK, "<=", _SHOWN)).take(highest(field)).by(schema.NODE, schema.JOB)
+    """Return a field of the nodes that were ever ranked among the first in the range; a node has a line, not a run."""
+    return _nodes().where(compare(schema.RANK, "<=", _SHOWN)).take(highest(field)).by(schema.NODE)
 
 
 def _over_time(cluster: Cluster, field: schema.Field, meaning: str) -> Query:

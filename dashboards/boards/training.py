@@ -242,7 +242,7 @@ def _jobs(cluster: Cluster) -> Built:
                     to_board("training", "Only this job, in this range", job=row(schema.JOB)),
                 ),
             ),
-            Column(schema.JOB_CLASS, "Class", width=85),
+            Column(schema.JOB_CLASS, "Class"),
             Column(schema.JOB_SINCE.name, "Started", Unit.MOMENT, width=152),
             Column(schema.JOB_UNTIL.name, "Until", Unit.MOMENT, width=152),
             Column(schema.ACTIVE.name, "State", Unit.STATE, Cell.COLOUR, (running,), width=75),

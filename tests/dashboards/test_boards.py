@@ -340,6 +340,31 @@ def test_alerts_have_room_on_a_laptop_and_a_name_for_what_has_no_source() -> Non
     assert _overridden(sources, schema.SRC)["noValue"] == "clusterflow"
 
 
+def test_bars_are_as_wide_as_their_bins() -> None:
+    """Where empty bins stay out, the only bar of a day was six hours wide; an outline makes a red line of zeros."""
+    for _, panel in PANELS:
+        custom = panel.get("fieldConfig", {}).get("defaults", {}).get("custom", {})
+        if custom.get("drawStyle") == "bars":
+            assert custom["lineWidth"] == 0, panel["title"]
+            assert not any("fill(none)" in target["query"] for target in panel["targets"]), panel["title"]
+
+
+def test_a_node_has_one_line_however_many_jobs_it_had() -> None:
+    for panel in BOARDS["stragglers"]["panels"]:
+        if panel["type"] == "timeseries":
+            assert 'GROUP BY "node", time' in panel["targets"][0]["query"], panel["title"]
+
+
+def test_pairs_of_groups_leave_room_for_their_numbers() -> None:
+    groups = tuple(replace(one, title=f"{one.title} of Hall North, liquid cooled") for one in CLUSTER.groups)
+    long = replace(CLUSTER, groups=groups)
+    for name in ("capacity", "coverage"):
+        texts = [step["options"]["renamePattern"] for panel in load(boards(long)[name])["panels"]
+                 for step in panel.get("transformations", ()) if step["id"] == "renameByRegex"]  # fmt: skip
+        assert texts
+        assert max(map(len, texts)) <= len(" → ") + 18
+
+
 def test_no_layer_of_a_stack_is_orange() -> None:
     """The upper one outlines all, though it is zero: the job's own writes looked like everybody else's."""
     for board in BOARDS.values():
