@@ -370,8 +370,10 @@ def whole_bins(settle: int, window: int) -> tuple[Condition, ...]:
 
     There is a point each `window` seconds.
     """
-    # InfluxDB reads a number as nanoseconds, and does such sums before it looks at a point.
-    begin, end = f"${{__from}} + {_BIN} - 1", f"${{__to}} - {(settle - window) * _MILLISECONDS}"
+    # InfluxDB reads a number as nanoseconds, and does such sums before it looks at a point. A bin of one window is
+    # whole by itself: then this remainder is 0, and a short range in the past is drawn to its end.
+    late = f"{(settle - window) * _MILLISECONDS} % (({_BIN} - {window * _MILLISECONDS}) * 10000 + 1)"
+    begin, end = f"${{__from}} + {_BIN} - 1", f"${{__to}} - {late}"
     since, until = (f"({moment} - ({moment}) % {_BIN}) * 1000000" for moment in (begin, end))
     edges = (Condition(f"time {text}", is_moving=True) for text in (f">= {since}", f"< {until}"))
     return ago("<", f"{settle}s"), *edges

@@ -63,7 +63,8 @@ def test_the_form_for_panels_is_binned_and_settled() -> None:
         'SELECT sum("bytes") * 8000.0 / $__interval_ms AS "rate" FROM "1m"."traffic" '
         "WHERE time < now() - 164s "
         "AND time >= (${__from} + $__interval_ms - 1 - (${__from} + $__interval_ms - 1) % $__interval_ms) * 1000000 "
-        "AND time < (${__to} - 104000 - (${__to} - 104000) % $__interval_ms) * 1000000 "
+        "AND time < (${__to} - 104000 % (($__interval_ms - 60000) * 10000 + 1) "
+        "- (${__to} - 104000 % (($__interval_ms - 60000) * 10000 + 1)) % $__interval_ms) * 1000000 "
         'AND $timeFilter GROUP BY "plane", time($__interval) fill(null)'
     )
     assert query.interval == 60
