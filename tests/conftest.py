@@ -204,12 +204,12 @@ _WAITING = (
 
 
 class _Mixed(LoadFileScheduling):
-    """Shares whole files out so that one process computes while the others wait for daemons: no core is idle."""
+    """Shares whole files out so that half of the processes compute while the others wait for daemons."""
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         others = [files for other, files in self.assigned_work.items() if other is not node and files]
         waiting = sum(_lies_in(next(reversed(files)), _WAITING) for files in others)
-        may_wait = waiting < len(self.assigned_work) - 1
+        may_wait = 2 * waiting < len(self.assigned_work)
         fitting = (file for file in self.workqueue if _lies_in(file, _WAITING) is may_wait)
         if (file := next(fitting, None)) is not None:
             self.workqueue.move_to_end(file, last=False)
