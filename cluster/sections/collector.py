@@ -35,12 +35,13 @@ class CollectorSettings:
         "All others are dropped without a word.", default=(), absent="everybody", example="[10.60.0.0/24, 10.60.9.17]")
     keep_templates: bool | None = key(FLAG,
         "Whether nfacctd keeps the templates of NetFlow v9 and IPFIX in a file, so that they outlive its restart; "
-        "otherwise records are lost then until each exporter has sent its templates again. It writes the whole file "
-        "at each template that comes: 13 µs for each exporter that it knows.", default=None,
-        absent="`true` with up to 100 exporters", example="false")
+        "otherwise records are lost then until each exporter has sent its templates again. Without the library of "
+        "`fast_printing` it writes the whole file at each template that comes: 13 µs for each template in it.",
+        default=None, absent="`true` with `fast_printing` or up to 100 exporters", example="false")
     fast_printing: bool = key(FLAG,
-        "Whether pmacct, as Debian builds it, prints records by a quicker printf than libc's. `collect` compiles it "
-        "with `cc`; without, it says so and goes on.", default=True)
+        "Whether pmacct, as Debian builds it, prints records by a quicker printf than libc's, and writes its file of "
+        "templates only when one changes. `collect` compiles a library with `cc`; without, it says so and goes on.",
+        default=True)
     guard: bool = key(FLAG,
         "Whether a filter in the kernel keeps datagrams from nfacctd that would kill it (pmacct #934). It takes "
         "CAP_BPF, and CAP_NET_RAW to name who sends them; without, `collect` says so and goes on.", default=True)

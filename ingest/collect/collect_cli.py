@@ -49,7 +49,9 @@ def collect(cluster: Cluster, *, print_config: bool, run_dir: Path | None, log: 
     run_folder = (run_dir or spool / _RUN_FOLDER).resolve()
     if print_config:
         shares = cluster.collector.netflow_daemons or DaemonLoad(spool).daemons(cluster)
-        for name, text in collector_files(cluster, run_folder, spool, is_rotated=True, shares=shares).items():
+        is_fast = cluster.collector.fast_printing
+        files = collector_files(cluster, run_folder, spool, is_rotated=True, is_fast=is_fast, shares=shares)
+        for name, text in files.items():
             click.echo(f"! ---- {run_folder / name}\n{text}")
         return
     advice = receive_buffer_advice()

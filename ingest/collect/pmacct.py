@@ -96,7 +96,13 @@ def daemons(cluster: Cluster, shares: int = 1) -> tuple[Daemon, ...]:
 
 
 def collector_files(
-    cluster: Cluster, folder: Path, spool: Path | None = None, *, is_rotated: bool = False, shares: int = 1
+    cluster: Cluster,
+    folder: Path,
+    spool: Path | None = None,
+    *,
+    is_rotated: bool = False,
+    is_fast: bool = False,
+    shares: int = 1,
 ) -> dict[str, str]:
     """Return the files of the daemons that the cluster needs: name -> text.
 
@@ -106,6 +112,7 @@ def collector_files(
         spool: where records go; by default ``collector.spool``.
         is_rotated: whether whoever runs the daemons moves the links of `flow_files` on; otherwise pmacct rotates files
             by itself, at a higher cost.
+        is_fast: whether they run with our library (`quick_printf`).
         shares: how many nfacctd there are.
 
     Raises:
@@ -115,7 +122,8 @@ def collector_files(
         raise error
     files = {}
     for daemon in daemons(cluster, shares):
-        files[f"{daemon.label}.conf"] = _config(cluster, daemon, folder, spool, is_rotated=is_rotated)
+        config = _config(cluster, daemon, folder, spool, is_rotated=is_rotated, is_fast=is_fast)
+        files[f"{daemon.label}.conf"] = config
         files[_numbers_name(daemon)] = numbered.SFLOW_MAP if daemon is SFACCTD else numbered.MAP
         if allowed := allow_lines(senders(cluster, daemon.protocol)):
             files[_allow_name(daemon)] = "".join(f"{line}\n" for line in allowed)
@@ -158,7 +166,9 @@ def granted_receive_buffer(limit: Path = _RMEM_MAX) -> int | None:
         return None
 
 
-def _config(cluster: Cluster, daemon: Daemon, folder: Path, spool: Path | None, *, is_rotated: bool = False) -> str:
+def _config(
+    cluster: Cluster, daemon: Daemon, folder: Path, spool: Path | None, *, is_rotated: bool, is_fast: bool
+) -> str:
     collector = cluster.collector
     place = spool or Path(collector.spool)
     dated = place / (daemon.prefix + _rotation(collector.rotate) + ".csv")
@@ -177,7 +187,7 @@ def _config(cluster: Cluster, daemon: Daemon, folder: Path, spool: Path | None, 
     ]
     if daemon is not SFACCTD:
         lines += ["! Cisco ASA counts bytes of initiator and responder, in IE 231 and 232.", "tmp_asa_bi_flow: true"]
-    if daemon is not SFACCTD and keeps_templates(cluster):
+    if daemon is not SFACCTD and keeps_templates(cluster, is_fast=is_fast):
         lines += [
             "! Templates outlive a restart: data before its template would be dropped without a word.",
             f"nfacctd_templates_file: {_templates_path(place, daemon)}",
@@ -218,15 +228,15 @@ def _config(cluster: Cluster, daemon: Daemon, folder: Path, spool: Path | None, 
     return "\n".join(lines) + "\n"
 
 
-def keeps_templates(cluster: Cluster) -> bool:
+def keeps_templates(cluster: Cluster, *, is_fast: bool) -> bool:
     """Whether templates are kept in a file.
 
-    nfacctd 1.7.7 reads and writes the whole file at each template that comes, changed or not, in the process that
-    receives. Exporters that repeat theirs every 20 datagrams would keep it from its socket where they are many; those
-    that do so every half hour need the file most (docs/architecture.md, pmacct settings).
+    Without our library, nfacctd 1.7.7 reads and writes the whole file at each template that comes, changed or not, in
+    the process that receives. Exporters that repeat theirs every 20 datagrams would keep it from its socket where they
+    are many; those that do so every half hour need the file most (docs/architecture.md, pmacct settings).
     """
     asked = cluster.collector.keep_templates
-    return len(NFACCTD.exporters(cluster)) <= _TEMPLATE_EXPORTERS if asked is None else asked
+    return is_fast or len(NFACCTD.exporters(cluster)) <= _TEMPLATE_EXPORTERS if asked is None else asked
 
 
 def _templates_path(place: Path, daemon: Daemon) -> str:

@@ -235,7 +235,6 @@ class Collector:
                 )
         try:
             self._prepare()
-            self._begin_printf()
             self._begin_guard()
             self._begin_vlan_watch()
             with self._sharing():
@@ -255,7 +254,10 @@ class Collector:
             try:
                 self._preload = quick_printf.library(self.run_folder)
             except ClusterflowError as error:
-                costs = "nfacctd takes a third more time; collector.fast_printing: false stops this line"
+                costs = (
+                    "nfacctd takes a third more time, and writes all templates when one comes, or keeps none "
+                    "(collector.keep_templates); collector.fast_printing: false stops this line"
+                )
                 hint = f"{error.hint}; {costs}" if error.hint else costs
                 self._log("printing_slowly", level="warning", why=error, hint=hint)
 
@@ -347,10 +349,14 @@ class Collector:
             for path in self.run_folder.glob("?facctd*.conf"):
                 # Left by an earlier cluster.yaml: the health check of docker-compose.yml goes by what is there.
                 path.unlink()
-            files = collector_files(self._cluster, self.run_folder, self.spool, is_rotated=True, shares=self._shares)
+            self._begin_printf()
+            is_fast = self._preload is not None
+            files = collector_files(
+                self._cluster, self.run_folder, self.spool, is_rotated=True, is_fast=is_fast, shares=self._shares
+            )
             for name, text in files.items():
                 (self.run_folder / name).write_text(text)
-            if keeps_templates(self._cluster):
+            if keeps_templates(self._cluster, is_fast=is_fast):
                 template_file.deal(self.spool, self._shares)
             else:
                 # Those of another time would be taken for those of now: by whom reads records, and at a later start.

@@ -136,7 +136,7 @@ class TemplateFile:
 
     def lacks_flow_count(self, exporter: str) -> bool:
         """Whether templates of this exporter are known, and none of them, since we look, has IE 3."""
-        # nfacctd writes the file again at each template that comes: who is believed for ever needs no look.
+        # Without our library, nfacctd writes the file at each template that comes: who is believed needs no look.
         if not self._counts.get(exporter):
             self._look()
         return self._counts.get(exporter) is False

@@ -41,11 +41,18 @@ def exporters(count: int, protocol: ExportProtocol = ExportProtocol.NETFLOW) -> 
     ("count", "asked", "kept"),
     [(0, None, True), (100, None, True), (101, None, False), (101, True, True), (1, False, False)],
 )
-def test_templates_of_many_exporters_are_kept_only_if_asked_for(count: int, asked: bool | None, kept: bool) -> None:  # noqa: FBT001 - a table's columns
-    """nfacctd writes the whole file at each template that comes, in the process that reads its socket."""
+@pytest.mark.parametrize("is_fast", [False, True])
+def test_templates_of_many_exporters_are_kept_only_if_asked_for_or_with_our_library(
+    count: int,
+    asked: bool | None,  # noqa: FBT001 - a table's columns
+    kept: bool,  # noqa: FBT001
+    is_fast: bool,  # noqa: FBT001
+) -> None:
+    """By itself nfacctd writes the whole file at each template that comes, in the process that reads its socket."""
     cluster = replace(CLUSTER, exporters=(*exporters(count), *exporters(50 * bool(count), ExportProtocol.SFLOW)))
     cluster = replace(cluster, collector=replace(cluster.collector, keep_templates=asked))
-    assert ("nfacctd_templates_file" in nfacctd_config(cluster)) is kept
+    config = collector_files(cluster, Path("/etc/pm"), is_fast=is_fast)["nfacctd.conf"]
+    assert ("nfacctd_templates_file" in config) is (kept or (is_fast and asked is None))
 
 
 @pytest.mark.skipif(shutil.which("nfacctd") is None, reason="pmacct is not installed")

@@ -1,11 +1,12 @@
 """The quicker printf that pmacct prints with: the same as libc's to the byte, by itself and in real daemons."""
 
 import ctypes
+import json
 import shutil
 import struct
 import tempfile
 from dataclasses import replace
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from app.errors import ClusterflowError
-from cluster.model import Cluster, CollectorSettings
-from ingest.collect import quick_printf
+from cluster.model import Cluster, CollectorSettings, Exporter
+from ingest.collect import quick_printf, template_file
 from ingest.collect.supervise import Collector
 from ingest.read.records import PRINTED_COLUMNS
 from tests.ingest.test_pmacct_captures import HAS_CAPTURES, cases, replay
-from tests.ingest.test_pmacct_daemons import free_udp_port, sampled_ip, send, sflow, v5, wait_for
+from tests.ingest.test_pmacct_daemons import a_cluster, free_udp_port, sampled_ip, send, sflow, spooled, v5, wait_for
+from tests.ingest.test_unread_exports import ADDRESSES, COUNTERS, OPTIONS, a_set, dated, message, record, templates
 
 HAS_COMPILER = shutil.which(quick_printf.COMPILER) is not None
 needs_compiler = pytest.mark.skipif(not HAS_COMPILER, reason="no C compiler")
@@ -232,3 +234,48 @@ def test_without_it_pmacct_prints_by_itself_and_it_is_said(
     said.clear()
     with Collector(off, tmp_path / "run", spool=tmp_path / "spool", log=log):
         assert "printing_slowly" not in dict(said)
+
+
+BEFORE, AFTER = [*ADDRESSES, *COUNTERS], [*ADDRESSES, *COUNTERS, (0, 61, 1)]
+"""A template, and another of the same number."""
+
+
+def templates_in(file: Path) -> list[tuple[str, int, int]]:
+    """What nfacctd's file has, in its order: whose, the number as it is sent, how many fields."""
+    try:
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+    except (OSError, ValueError):
+        return []  # is being written
+    return [(line["agent"], int.from_bytes(line["template_id"].to_bytes(2, "little")), line["num"]) for line in lines]
+
+
+@needs_compiler
+@needs_pmacct
+@pytest.mark.service
+def test_templates_outlive_a_restart_and_are_written_only_where_one_changes(tmp_path: Path) -> None:
+    leaves = [f"127.0.6.{i}" for i in (1, 12, 2)]
+    cluster = a_cluster(*(Exporter(leaf, ip_address(leaf)) for leaf in leaves))
+    port, spool = cluster.collector.netflow_port, tmp_path / "spool"
+    file = spool / template_file.NAME
+    same, other = dated(templates(BEFORE, OPTIONS)), dated(templates(AFTER, OPTIONS))
+    first = [(leaf, *one) for leaf in leaves for one in ((300, len(BEFORE)), (301, len(OPTIONS)))]
+    then = [(leaves[0], 300, len(AFTER)), *first[1:]]
+    with Collector(cluster, tmp_path / "run", spool=spool):
+        for leaf in leaves:
+            send(port, [same], leaf)
+        wait_for(lambda: templates_in(file) == first)
+        mode = file.stat().st_mode
+        for leaf, again in zip(leaves, (other, same, same), strict=True):
+            send(port, [again], leaf)
+        # pmacct by itself moves each that comes to the end.
+        wait_for(lambda: templates_in(file) == then)
+        file.unlink()
+        send(port, [same], leaves[1])
+        wait_for(lambda: templates_in(file) == then)
+        assert file.stat().st_mode == mode
+        assert not list(spool.glob(".*.copy"))
+    with Collector(cluster, tmp_path / "run", spool=spool):
+        send(port, [dated(message(a_set(300, record(AFTER, 5000, 2, 1))))], leaves[0])
+        wait_for(lambda: any("10.1.0.1,203.0.113.5" in path.read_text() for path in spool.glob("nfacct-*.csv")))
+    assert spooled(spool)["bytes"].to_list() == [5000]
+    assert "WARN" not in (tmp_path / "run" / "nfacctd.log").read_text()
