@@ -28,6 +28,8 @@ from store import schema
 from store.points import columns
 
 MINUTE = 60
+_LATER = 30
+"""Seconds from where a minute is final to where it is judged: other studies read theirs in the round of that moment."""
 _AT_ONCE = 10 * MINUTE
 """Seconds whose windows are added up at a time."""
 _ANSWERS, _ANSWER = 0.5, 64
@@ -84,7 +86,7 @@ class PacketSizeStudy:
 
     def judge(self, span: Span, jobs: Sequence[Job]) -> Points:
         """Return the rows of the moments of the span that are final."""
-        first, last = -(-span.start // MINUTE) * MINUTE, span.final // MINUTE * MINUTE
+        first, last = -((_LATER - span.start) // MINUTE) * MINUTE, (span.final - _LATER) // MINUTE * MINUTE
         running = overlapping(jobs, first - self._length, last) if first <= last and self._places else []
         rows: list[tuple[object, ...]] = []
         if running:
