@@ -27,6 +27,7 @@ def advice(cluster: Cluster) -> list[str]:
     """Return one line for each thing to think about, with its YAML path first."""
     return [
         *_groups(cluster),
+        *_holidays(cluster),
         *_maintenance(cluster),
         *_nodes(cluster),
         *_sources(cluster),
@@ -65,6 +66,12 @@ def _groups(cluster: Cluster) -> Iterator[str]:
             yield f"{path}.nested_in: no prefix of {group.nested_in} is around one of {group.id}"
         if group.sensitive and not any(group.id in (pair.src, pair.dst) for pair in cluster.allowed):
             yield f"{path}: sensitive, but `allowed` does not name it: each of its conversations is a violation"
+
+
+def _holidays(cluster: Cluster) -> Iterator[str]:
+    days = cluster.site.off_hours.holidays
+    if days and max(days) < datetime.now(cluster.site.time_zone).date():
+        yield f"site.off_hours.holidays: the last one was {max(days)}: add those that come"
 
 
 def _maintenance(cluster: Cluster) -> Iterator[str]:
@@ -170,6 +177,9 @@ def _links_that_count(counting: list[Exporter]) -> Iterator[str]:
 
 
 def _senders(cluster: Cluster) -> Iterator[str]:
+    for exporter in cluster.exporters:
+        if exporter.address.is_unspecified or exporter.address.is_multicast:
+            yield f"exporters.{exporter.name}.address: {exporter.address}: no device sends from it"
     speaks_sflow = any(exporter.protocol is ExportProtocol.SFLOW for exporter in cluster.exporters)
     if cluster.collector.sflow_sources and cluster.exporters and not speaks_sflow:
         yield "collector.sflow_sources: no exporter speaks sflow: no sFlow is taken from anybody"

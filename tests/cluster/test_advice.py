@@ -62,6 +62,16 @@ def test_nothing_to_say_about_ours_but_where_people_reach_grafana(file: str) -> 
             'collector.listen: 0.0.0.0 hears nothing of fd00:60::1: write "::", which takes IPv6 and IPv4',
         ),
         (
+            "leaf-1: {address: 10.20.0.250}",
+            "leaf-1: {address: 0.0.0.0}",
+            "exporters.leaf-1.address: 0.0.0.0: no device sends from it",
+        ),
+        (
+            "cluster: lab",
+            "cluster: lab\nsite: {off_hours: {holidays: [2025-12-25, 2025-12-26]}}",
+            "site.off_hours.holidays: the last one was 2025-12-26: add those that come",
+        ),
+        (
             "leaf-1: {address: 10.20.0.250}, ",
             "",
             "exporters: none of them counts: every total stays zero",

@@ -132,6 +132,8 @@ def _between(placed: Placed[Table], groups: list[str], faults: Faults) -> GroupP
         return None
     for side in sides:
         check_reference(side.value, side.path, groups, faults)
+    if faults.within(f"{placed.path}.between"):
+        return None
     if len(sides) != 2:
         faults.add(f"{placed.path}.between", f"{len(sides)} given", "two groups", "for one with itself name it twice")
         return None
