@@ -41,7 +41,7 @@ from ingest.read.counter_samples import read_counter_samples
 from ingest.read.numbered import Habits
 from ingest.read.readers import read_chunk
 from ingest.read.records import Parsed
-from ingest.read.spool import Chunk, Position, Source
+from ingest.read.source import Chunk, Position, Source
 from ingest.readings import exporter_readings, listed_since, resident_bytes, unread_of
 from ingest.renewal import Renewal
 from ingest.rollup import Rollup, horizon

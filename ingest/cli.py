@@ -39,7 +39,8 @@ from ingest.metrics import serve_metrics
 from ingest.read.counter_spool import counters_spool
 from ingest.read.file_notices import tell_of_file
 from ingest.read.records import Gap
-from ingest.read.spool import PATTERNS, After, Source, Spool, StreamSource
+from ingest.read.source import Source, StreamSource
+from ingest.read.spool import PATTERNS, After, Spool
 from ingest.read.spool_place import spool_folder
 from store.influx import Store
 from store.schema import Stage

@@ -28,7 +28,9 @@ from ingest.cloud.ends import Ends
 from ingest.cloud.google import read_google
 from ingest.read.readers_format import Format
 from ingest.read.records import EXPORTER, Parsed
-from ingest.read.spool import RETRY_SECONDS, Chunk, Position, Stamp, is_passing, locked, stamp_of
+from ingest.read.source import Chunk, Position
+from ingest.read.spool import locked
+from ingest.read.spool_file import RETRY_SECONDS, Stamp, is_passing, stamp_of
 
 _ENDINGS = {
     CloudFormat.AWS: (".log", ".txt", ".gz", ".parquet"),

@@ -22,7 +22,7 @@ from ingest.counters import Counters
 from ingest.flows.text_numbers import Vocabulary
 from ingest.read import records
 from ingest.read.records import Parsed, whole
-from ingest.read.spool import writer_of
+from ingest.read.spool_file import writer_of
 from store.schema import Stage, Unread
 
 SAMPLED = -1

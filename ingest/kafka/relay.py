@@ -37,7 +37,8 @@ from ingest.read.counter_samples import read_counter_samples
 from ingest.read.numbered import Habits
 from ingest.read.readers import read_chunk
 from ingest.read.records import Parsed, Reason
-from ingest.read.spool import Position, Spool
+from ingest.read.source import Position
+from ingest.read.spool import Spool
 from store import schema
 from store.schema import Stage
 

@@ -12,36 +12,40 @@ import gzip
 import heapq
 import os
 import re
-import select
 import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import IO, Any, Protocol, Self
+from typing import IO, Any, Self
 
 from app.errors import ClusterflowError, UserError
 from ingest.read.printed_again import block_before, end_of_block, step_back, without_known
-from ingest.read.readers_format import OWN, Format, Kind, format_after, is_header, is_marker, sniff
-
-Position = dict[str, dict[str, Any]]
-"""JSON-able: file name -> inode, device, offset of the first unread byte, and what it takes to read on there."""
+from ingest.read.readers_format import Format, Kind, format_after, sniff
+from ingest.read.source import MAX_LINE, Chunk, Position
+from ingest.read.spool_file import (
+    HEAD,
+    RETRY_SECONDS,
+    Gzip,
+    Mark,
+    SpoolFile,
+    has_record,
+    has_times,
+    is_passing,
+    marks_in,
+    stamp_of,
+    time_of,
+    to_line_end,
+    writer_of,
+)
 
 PATTERNS = ("*.csv", "*.json", "*.csv.gz", "*.json.gz")
 """Files that a spool holds unless the user says otherwise."""
 
-MAX_LINE = 1 << 20
-"""Bytes beyond which a line cannot be a record: its beginning goes to the dead letters, the rest is skipped."""
-
-_HEAD = 4096
-_MARK_BYTES = 400
 _BLOCK = 1 << 20
-_GLANCE_BYTES = 1 << 14
 _STRIDE_SECONDS, _LEAST_BYTES = 60.0, 1 << 12
 """About how much of a file's time is read at once, so that several writers stay together; but so many bytes."""
 _SETTLE_SECONDS = 60.0
@@ -50,23 +54,12 @@ _STEP_SECONDS = 5.0
 """A wall clock that moved so far against the monotonic one was set."""
 
 _DONE_FOLDER = "done"
-_NAME_TIME = re.compile(r"(?<!\d)(\d{8})[-_T]?(\d{4}(?:\d{2})?)?(?!\d)")
-_NAME_EPOCH = re.compile(r"(?<!\d)(\d{10})(?!\d)")
 _SCAN_SECONDS = 0.2
 _LONG_SCAN, _SCANS_APART = 0.01, 9.0
 """To look at thousands of files takes so many seconds of processor time; the next look waits so many times as long."""
 
 _GONE_SECONDS, _MOST_GONE = 3600.0, 200
 """How long a file is known that is not there any more, and how many: what comes back goes on where it was."""
-
-RETRY_SECONDS = 10.0
-"""Until what could not be read for an error of the system is tried again."""
-
-Stamp = tuple[int, float, float]
-"""Size, time of the last change, and of the last change of the inode: a file that is mended has another one."""
-
-Mark = tuple[int, int]
-"""A number of bytes from a file's start, up to a line's end, and their checksum."""
 
 Notice = Callable[[str, str], None]
 """Called with a reason that `counts` has, and the name of a file."""
@@ -78,140 +71,6 @@ class After(StrEnum):
     KEEP = "keep"
     DELETE = "delete"
     MOVE = "move"
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Lines of one file.
-
-    Attributes:
-        raw: whole lines; only the last line of a finished file may lack its newline.
-        fmt: how to read them.
-        source: the file's name.
-        position: what was read once this chunk is; a copy, so it may be kept.
-    """
-
-    raw: bytes = field(repr=False)
-    fmt: Format
-    source: str
-    position: Position = field(repr=False)
-
-    @property
-    def header(self) -> str:
-        """The CSV header in force where the chunk begins."""
-        return self.fmt.header
-
-
-class Source(Protocol):
-    """Where chunks come from; `place` tells people, and the next start, which one it is."""
-
-    is_resumable: bool
-    place: str
-    counts: dict[str, int]
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether there will never be another chunk."""
-
-    @property
-    def position(self) -> Position:
-        """What was read so far."""
-
-    def next_chunk(self, limit_bytes: int) -> Chunk | None:
-        """Return the next lines, about `limit_bytes` at most; None if there are none now."""
-
-    def resume(self, position: Position) -> None:
-        """Go on from a position instead of from the beginning."""
-
-    def release(self, position: Position) -> None:
-        """Say that the position is safe: files behind it may go."""
-
-    def backlog_bytes(self) -> int:
-        """Return how much waits to be read."""
-
-    def close(self) -> None:
-        """Give up files and locks."""
-
-
-@dataclass(slots=True)
-class _File:
-    """A file and how far it was read.
-
-    `head` is the checksum of its first `head_bytes` bytes, all of them read, and `first` these bytes themselves, unless
-    they were read by an earlier process; `marks` are checksums of some beginnings of it. `changed` is when it was last
-    seen to change, by the monotonic clock. `copy_of` names the file that it repeats up to here. `again` is where the
-    block began that is being read, if it may repeat the one before it. `broken` is the stamp with which its content
-    could not be read; `retry` is when to try again after an error of the system, by the monotonic clock.
-    """
-
-    name: str
-    inode: int
-    device: int
-    offset: int = 0
-    fmt: Format | None = None
-    head: int = 0
-    head_bytes: int = 0
-    first: bytes = b""
-    marks: tuple[Mark, ...] = ()
-    copy_of: str = ""
-    is_compared: bool = False
-    changed: float = 0.0
-    is_skipping: bool = False
-    again: int = 0
-    is_done: bool = False
-    size: int = 0
-    modified: float = 0.0
-    order: float = 0.0
-    stamp: Stamp = (0, 0.0, 0.0)
-    broken: Stamp | None = None
-    retry: float = 0.0
-    is_from_position: bool = False
-    stream: "_Gzip | None" = None
-
-    @property
-    def is_gzip(self) -> bool:
-        """Whether offsets count bytes after decompression."""
-        return self.name.endswith(".gz")
-
-    def unread(self) -> int:
-        """Bytes to read, as far as the last look told; compressed ones for a compressed file."""
-        if self.is_gzip:
-            return 0 if self.is_done else self.size
-        return max(0, self.size - self.offset)
-
-    def to_json(self) -> dict[str, Any]:
-        fmt = self.fmt or OWN
-        return {
-            "inode": self.inode,
-            "device": self.device,
-            "offset": self.offset,
-            "kind": fmt.kind.value if self.fmt else None,
-            "header": fmt.header if self.fmt else None,
-            "head": self.head,
-            "head_bytes": self.head_bytes,
-            "skipping": self.is_skipping,
-            "again": self.again,
-            "done": self.is_done,
-            "copy_of": self.copy_of,
-            "marks": self.marks,
-        }
-
-
-class _Gzip:
-    """A compressed file, read forwards. `carry` is what was read beyond the last whole line."""
-
-    def __init__(self, path: Path, offset: int) -> None:
-        self._file = gzip.open(path, "rb")  # noqa: SIM115 - closed by whoever follows the file
-        self._file.seek(offset)
-        self.carry = b""
-
-    def read(self, count: int) -> tuple[bytes, bool]:
-        """Return bytes after the carry, and whether that is all there is; OSError, EOFError or zlib.error if broken."""
-        data = self.carry + self._file.read(max(0, count - len(self.carry)))
-        return data, len(data) < count
-
-    def close(self) -> None:
-        self._file.close()
 
 
 class Spool:
@@ -250,10 +109,10 @@ class Spool:
         self.counts: dict[str, int] = {}
         self._default = Format(Kind.CSV, "", time_zone)
         self._matches = re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns)).match
-        self._files: dict[str, _File] = {}
-        self._gone: list[tuple[float, _File]] = []
-        self._waiting: dict[str, deque[_File]] = {}
-        self._begun: dict[Mark, list[_File]] = {}
+        self._files: dict[str, SpoolFile] = {}
+        self._gone: list[tuple[float, SpoolFile]] = []
+        self._waiting: dict[str, deque[SpoolFile]] = {}
+        self._begun: dict[Mark, list[SpoolFile]] = {}
         self._position: Position = {}
         self._last_scan = self._pause = 0.0
         self._last_stream = ""
@@ -269,7 +128,7 @@ class Spool:
     def close(self) -> None:
         """Close files and let another bridge have the folder."""
         for file in self._files.values():
-            _close_stream(file)
+            file.close()
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -308,26 +167,26 @@ class Spool:
         took = time.thread_time() - began
         self._pause = took * _SCANS_APART if took > _LONG_SCAN else 0.0
 
-    def _forget(self, known: Mapping[str, _File], seen: Mapping[str, os.stat_result]) -> None:
+    def _forget(self, known: Mapping[str, SpoolFile], seen: Mapping[str, os.stat_result]) -> None:
         """Note which files are not there any more; those of long ago are forgotten."""
         kept, now = {id(file) for file in known.values()}, time.monotonic()
         gone = [(since, file) for since, file in self._gone if id(file) not in kept and now - since < _GONE_SECONDS]
         for name, file in self._files.items():
             if id(file) not in kept:
-                _close_stream(file)
+                file.close()
                 gone += [(now, file)] if file.offset or file.is_done else []
                 # One that was released after the position was saved is no news.
                 if name not in seen and not file.is_from_position:
                     self._count("vanished", name)
         self._gone = gone[-_MOST_GONE:]
 
-    def _recognised(self, seen: Mapping[str, os.stat_result]) -> dict[str, _File]:
+    def _recognised(self, seen: Mapping[str, os.stat_result]) -> dict[str, SpoolFile]:
         """Return what is known of each file that is there, or begin to know it."""
         gone = [file for _, file in self._gone]
         by_inode = {(file.device, file.inode): file for file in [*gone, *self._files.values()]}
         by_name = {file.name: file for file in gone} | self._files
         names = {(stat.st_dev, stat.st_ino) for stat in seen.values()}
-        known: dict[str, _File] = {}
+        known: dict[str, SpoolFile] = {}
         for name, stat in seen.items():
             file = by_inode.get((stat.st_dev, stat.st_ino))
             if file is not None and (file.name == name or self._is_same(file, name)):
@@ -340,7 +199,7 @@ class Spool:
             else:
                 if name in self._files and (self._files[name].device, self._files[name].inode) not in names:
                     self._count("replaced", name)
-                file = _File(name, stat.st_ino, stat.st_dev)
+                file = SpoolFile(name, stat.st_ino, stat.st_dev)
             self._update(file, stat)
             known[name] = file
         return known
@@ -353,7 +212,7 @@ class Spool:
                 f"spool {self.folder}: another folder has taken its place", "start the bridge again to read that one"
             )
 
-    def _is_moved(self, file: _File | None, stat: os.stat_result) -> bool:
+    def _is_moved(self, file: SpoolFile | None, stat: os.stat_result) -> bool:
         """Whether the file was on another disk when the position was saved, or before it was away.
 
         Device numbers change when a machine starts again, and both numbers when a volume is copied.
@@ -386,13 +245,13 @@ class Spool:
                 found[entry.name] = stat
         return found, unseen
 
-    def _update(self, file: _File, stat: os.stat_result) -> None:
+    def _update(self, file: SpoolFile, stat: os.stat_result) -> None:
         """Take note of a file's size; begin again where its content is not what was read."""
         is_changed = stat.st_mtime != file.modified or stat.st_size != file.size
         if is_changed:
             file.changed = time.monotonic()
         file.size, file.modified, file.stamp = stat.st_size, stat.st_mtime, stamp_of(stat)
-        file.order = file.order or _time_of(file.name, stat.st_mtime)
+        file.order = file.order or time_of(file.name, stat.st_mtime)
         is_shorter = not file.is_gzip and stat.st_size < file.offset
         if not file.offset or not is_changed:
             return
@@ -403,12 +262,12 @@ class Spool:
                 self._learn_head(file, stat.st_size)
         elif is_shorter or not self._is_same(file, file.name):
             self._count("truncated" if is_shorter else "replaced", file.name)
-            _close_stream(file)
+            file.close()
             file.offset = file.head = file.head_bytes = 0
             file.first, file.marks, file.copy_of, file.is_compared = b"", (), "", False
             file.fmt, file.is_skipping, file.is_done, file.again = None, False, False, 0
 
-    def _is_cut(self, file: _File) -> bool:
+    def _is_cut(self, file: SpoolFile) -> bool:
         """Whether a file that has become shorter is the same as before but for its end: all that is left was read."""
         if file.size >= file.head_bytes:
             return self._is_same(file, file.name)
@@ -423,19 +282,19 @@ class Spool:
         except OSError:
             return False
 
-    def _learn_head(self, file: _File, size: int) -> None:
+    def _learn_head(self, file: SpoolFile, size: int) -> None:
         """Take note of how a file begins, of which so many bytes were read."""
         with self._open(file.name) as stream:
-            file.first = stream.read(min(size, _HEAD))
-        file.head, file.head_bytes, file.marks = zlib.crc32(file.first), len(file.first), _marks_in(file.first)
+            file.first = stream.read(min(size, HEAD))
+        file.head, file.head_bytes, file.marks = zlib.crc32(file.first), len(file.first), marks_in(file.first)
         self._know(file)
 
-    def _know(self, file: _File) -> None:
+    def _know(self, file: SpoolFile) -> None:
         """Have a file found by its first record: to compare a new one with all others would take ever longer."""
         if file.marks:
             self._begun.setdefault(file.marks[0], []).append(file)
 
-    def _is_same(self, file: _File, name: str) -> bool:
+    def _is_same(self, file: SpoolFile, name: str) -> bool:
         """Whether the file under this name begins with what was read of `file`."""
         try:
             with self._open(name) as stream:
@@ -448,7 +307,7 @@ class Spool:
         path = self.folder / name
         return gzip.open(path, "rb") if name.endswith(".gz") else path.open("rb")
 
-    def _has_successor(self, file: _File) -> bool:
+    def _has_successor(self, file: SpoolFile) -> bool:
         """Whether the same writer has begun a later file."""
         mine = writer_of(file.name)
         return any(
@@ -456,13 +315,13 @@ class Spool:
             for other in self._files.values()
         )
 
-    def _is_closed(self, file: _File) -> bool:
+    def _is_closed(self, file: SpoolFile) -> bool:
         """Whether nothing more is to be expected in the file."""
         if self.once or file.is_gzip:
             return True
         return self._is_quiet(file, file.modified) and self._has_successor(file)
 
-    def _is_quiet(self, file: _File, modified: float) -> bool:
+    def _is_quiet(self, file: SpoolFile, modified: float) -> bool:
         """Whether a file was not written to for _SETTLE_SECONDS."""
         age = time.time() - modified
         if age < 0 or abs(time.time() - time.monotonic() - self._clock_ahead) > _STEP_SECONDS:
@@ -506,7 +365,7 @@ class Spool:
             self._scan()
             is_fresh = True
 
-    def _candidates(self) -> Iterator[_File]:
+    def _candidates(self) -> Iterator[SpoolFile]:
         """Yield the files that may have lines, the one whose turn it is first."""
         if not self._last_scan:
             self._scan()
@@ -515,31 +374,31 @@ class Spool:
             yield from (file for _, file in heapq.merge(*lines, key=itemgetter(0)))
             return
         while files := self._waiting.get(""):
-            if _is_readable(files[0]):
+            if files[0].is_readable():
                 yield files[0]
             # Whoever asks for another one got nothing from this one; the next look at the folder lists it again.
             files.popleft()
 
-    def _line(self, writer: str, files: deque[_File]) -> Iterator[tuple[tuple[int, bool, str], _File]]:
+    def _line(self, writer: str, files: deque[SpoolFile]) -> Iterator[tuple[tuple[int, bool, str], SpoolFile]]:
         """Yield a writer's files that may have lines, in their order, with their turns: none before an earlier file's.
 
         Of writers that are equally far, those after the last one served come first.
         """
-        while files and not _is_readable(files[0]):
+        while files and not files[0].is_readable():
             files.popleft()
         reached = 0
-        for file in filter(_is_readable, files):
-            reached = max(_reached(file), reached)
+        for file in filter(SpoolFile.is_readable, files):
+            reached = max(file.reached(), reached)
             yield (reached, writer <= self._last_stream, writer), file
 
-    def _stride(self, file: _File, limit: int) -> int:
+    def _stride(self, file: SpoolFile, limit: int) -> int:
         """Return how much of a file to read at once, in bytes: less than `limit` while other writers wait as well."""
         if self.once or len(self._waiting) < 2:
             return limit
         length = max(file.modified - file.order, _STRIDE_SECONDS)
         return min(limit, max(int(file.size * _STRIDE_SECONDS / length), _LEAST_BYTES))
 
-    def _chunk(self, file: _File, raw: bytes) -> Chunk:
+    def _chunk(self, file: SpoolFile, raw: bytes) -> Chunk:
         """Return bytes that were read as a chunk, and take note of the format from here on."""
         self._last_stream = writer_of(file.name)
         # Without a header, each chunk says again what its lines are: of the first one, nothing may have been left.
@@ -548,7 +407,7 @@ class Spool:
         self._position[file.name] = file.to_json()
         return Chunk(raw, fmt, file.name, self.position)
 
-    def _read(self, file: _File, limit: int) -> bytes:
+    def _read(self, file: SpoolFile, limit: int) -> bytes:
         """Return whole lines and move on behind them; empty if there are none yet."""
         while True:
             try:
@@ -579,19 +438,19 @@ class Spool:
                 self._count("line_too_long", file.name)
                 file.is_skipping = True
                 self._advance(file, data, len(data))
-                return data[:_HEAD] + b"\n"
+                return data[:HEAD] + b"\n"
             limit = max(limit * 2, MAX_LINE)
 
-    def _set_aside(self, file: _File, error: Exception) -> None:
+    def _set_aside(self, file: SpoolFile, error: Exception) -> None:
         """Leave a file that cannot be read now: for some seconds, or until it changes if its content is broken."""
         self._count("unreadable", file.name)
-        _close_stream(file)
+        file.close()
         if is_passing(error) and not self.once:
             file.retry = time.monotonic() + RETRY_SECONDS
         else:
             file.broken = file.stamp
 
-    def _once(self, file: _File, raw: bytes) -> bytes:
+    def _once(self, file: SpoolFile, raw: bytes) -> bytes:
         """Return lines that were read just now without those that the block before theirs has as well."""
         kept, position, count, begin = [], 0, 0, file.offset - len(raw)
         try:
@@ -620,18 +479,18 @@ class Spool:
             self._count("printed_again", file.name, count)
         return b"".join([*kept, raw[position:]]) if kept else raw
 
-    def _text_before(self, file: _File, offset: int, count: int) -> bytes:
+    def _text_before(self, file: SpoolFile, offset: int, count: int) -> bytes:
         """Return so many bytes before an offset, or all there are."""
         begin = max(offset - count, 0)
         with self._open(file.name) as stream:
             stream.seek(begin)
             return stream.read(offset - begin)
 
-    def _read_at(self, file: _File, count: int) -> tuple[bytes, bool]:
+    def _read_at(self, file: SpoolFile, count: int) -> tuple[bytes, bool]:
         """Return up to `count` unread bytes, and whether the file ends there for now."""
         if file.is_gzip:
             if file.stream is None:
-                file.stream = _Gzip(self.folder / file.name, file.offset)
+                file.stream = Gzip(self.folder / file.name, file.offset)
             data, is_end = file.stream.read(count)
             file.stream.carry = data
             return data, is_end
@@ -639,18 +498,18 @@ class Spool:
             # What was opened must be what was looked at: the name may stand for another file by now.
             if os.fstat(stream.fileno()).st_ino != file.inode:
                 return b"", True
-            count = _to_line_end(stream.fileno(), file.offset, count)
+            count = to_line_end(stream.fileno(), file.offset, count)
             data = os.pread(stream.fileno(), count, file.offset)
         return data, len(data) < count
 
-    def _advance(self, file: _File, data: bytes, count: int) -> None:
+    def _advance(self, file: SpoolFile, data: bytes, count: int) -> None:
         """Move on by `count` bytes of `data`."""
-        if file.head_bytes < _HEAD:
-            more = data[: min(count, _HEAD - file.head_bytes)]
+        if file.head_bytes < HEAD:
+            more = data[: min(count, HEAD - file.head_bytes)]
             file.head = zlib.crc32(more, file.head)
             if len(file.first) == file.head_bytes:
                 file.first += more
-                file.marks = _marks_in(file.first)
+                file.marks = marks_in(file.first)
                 self._know(file)
             file.head_bytes += len(more)
         file.offset += count
@@ -660,7 +519,7 @@ class Spool:
 
     # -- copies ------------------------------------------------------------------------------------
 
-    def _skip_copied(self, file: _File) -> bool:
+    def _skip_copied(self, file: SpoolFile) -> bool:
         """Move on over what a file repeats of another one that gave it out already.
 
         Returns whether there is nothing to read for now: it is all repeated, or the other one has to give it out first.
@@ -691,7 +550,7 @@ class Spool:
         self._move_to(file, self._line_start(file, known), other)
         return False
 
-    def _is_left_behind(self, other: _File) -> bool:
+    def _is_left_behind(self, other: SpoolFile) -> bool:
         """Whether half a line is all that a file has left, and it was not written to for long."""
         if other.is_gzip or not self._is_quiet(other, other.modified):
             return False
@@ -700,7 +559,7 @@ class Spool:
             rest = stream.read(MAX_LINE)
         return len(rest) < MAX_LINE and b"\n" not in rest
 
-    def _swap(self, copy: _File, original: _File) -> None:
+    def _swap(self, copy: SpoolFile, original: SpoolFile) -> None:
         """Have the copy read instead of its original: what that may yet get is compared with the copy."""
         copy.copy_of = ""
         for file in self._files.values():
@@ -708,13 +567,13 @@ class Spool:
                 file.copy_of, file.is_compared = copy.name, True
                 self._position[file.name] = file.to_json()
 
-    def _original_of(self, file: _File) -> str:
+    def _original_of(self, file: SpoolFile) -> str:
         """Return the name of a file that was read, or begun, and that begins with the same records; empty if none."""
         with self._open(file.name) as stream:
-            head = stream.read(_HEAD)
+            head = stream.read(HEAD)
         fmt = sniff(head, self._default)
-        marks = _marks_in(head)
-        if not marks or not _has_times(head, fmt):
+        marks = marks_in(head)
+        if not marks or not has_times(head, fmt):
             return ""
         for other in self._begun.get(marks[0], ()):
             if other is file or self._files.get(other.name) is not other:
@@ -723,12 +582,12 @@ class Spool:
                 continue
             size = min(len(head), other.head_bytes)
             is_alike = other.first[:size] == head[:size] if other.first else zlib.crc32(head[:size]) == other.head
-            if is_alike and _has_record(head[:size]):
+            if is_alike and has_record(head[:size]):
                 self._count("copied", file.name)
                 return other.name
         return ""
 
-    def _common(self, file: _File, other: _File) -> tuple[int, bool]:
+    def _common(self, file: SpoolFile, other: SpoolFile) -> tuple[int, bool]:
         """Return up to where two files are alike, from what was read of the first on; and whether that is its end."""
         position = file.offset
         with self._open(file.name) as one, self._open(other.name) as two:
@@ -742,7 +601,7 @@ class Spool:
                     return position + alike, alike == len(left)
                 position += len(left)
 
-    def _line_start(self, file: _File, position: int) -> int:
+    def _line_start(self, file: SpoolFile, position: int) -> int:
         """Return where the line begins that a position is in, but nothing that was read already."""
         start = max(file.offset, position - MAX_LINE)
         with self._open(file.name) as stream:
@@ -750,10 +609,10 @@ class Spool:
             text = stream.read(position - start)
         return start + text.rfind(b"\n") + 1
 
-    def _move_to(self, file: _File, offset: int, other: _File) -> None:
+    def _move_to(self, file: SpoolFile, offset: int, other: SpoolFile) -> None:
         """Take as read what another file gave out."""
         if offset > file.offset:
-            _close_stream(file)
+            file.close()
             file.offset, file.fmt = offset, other.fmt
             file.again = other.again if other.again < offset else 0
             self._learn_head(file, offset)
@@ -764,13 +623,13 @@ class Spool:
     def resume(self, position: Mapping[str, Mapping[str, Any]]) -> None:
         """Go on from a position that `position` or a chunk gave; files it does not name are read from their start."""
         for file in self._files.values():
-            _close_stream(file)
+            file.close()
         self._files, self._gone = {}, []
         for name, entry in position.items():
             fmt = None
             if entry.get("kind"):
                 fmt = Format(Kind(entry["kind"]), str(entry.get("header") or ""), self._default.time_zone)
-            self._files[name] = _File(
+            self._files[name] = SpoolFile(
                 name,
                 int(entry["inode"]),
                 int(entry["device"]),
@@ -810,11 +669,11 @@ class Spool:
             except OSError:
                 self._count("not_released", name)
                 continue
-            _close_stream(file)
+            file.close()
             del self._files[name]
             del self._position[name]
 
-    def _is_released(self, file: _File, offset: int) -> bool:
+    def _is_released(self, file: SpoolFile, offset: int) -> bool:
         """Whether a file was read to its end at this offset and will not grow."""
         try:
             stat = (self.folder / file.name).stat()
@@ -836,68 +695,6 @@ class Spool:
         return sum(file.unread() for file in self._files.values())
 
 
-class StreamSource:
-    """Lines from standard input or a pipe. What was read cannot be read again, so positions are empty.
-
-    Args:
-        stream: a binary stream with a file descriptor.
-        time_zone: zone of times printed without one.
-    """
-
-    is_resumable = False
-
-    def __init__(self, stream: IO[bytes], *, time_zone: str = "UTC") -> None:
-        self.counts: dict[str, int] = {}
-        self.place = "stdin"
-        self.position: Position = {}
-        self.is_finished = False
-        self._descriptor = stream.fileno()
-        self._default = Format(Kind.CSV, "", time_zone)
-        self._fmt: Format | None = None
-        self._rest = b""
-        self._is_end = False
-
-    def next_chunk(self, limit_bytes: int) -> Chunk | None:
-        """Return the lines that are there; None if there are none now. Does not wait."""
-        parts = [self._rest]
-        size = len(self._rest)
-        for part in self._available(limit_bytes - size):
-            parts.append(part)
-            size += len(part)
-        data = b"".join(parts)
-        cut = len(data) if self._is_end or len(data) > MAX_LINE + limit_bytes else data.rfind(b"\n") + 1
-        self._rest = data[cut:]
-        self.is_finished = self._is_end and not self._rest
-        if not cut:
-            return None
-        raw = data[:cut]
-        fmt = self._fmt or sniff(raw, self._default)
-        self._fmt = format_after(raw, fmt)
-        return Chunk(raw, fmt, self.place, {})
-
-    def _available(self, limit: int) -> Iterator[bytes]:
-        """Yield what can be read now without waiting."""
-        wanted = max(limit, 1 << 16)
-        while wanted > 0 and not self._is_end and select.select([self._descriptor], [], [], 0)[0]:
-            part = os.read(self._descriptor, min(wanted, 1 << 20))
-            self._is_end = not part
-            wanted -= len(part)
-            yield part
-
-    def resume(self, position: Mapping[str, Mapping[str, Any]]) -> None:
-        """Do nothing: a stream cannot go back."""
-
-    def release(self, position: Mapping[str, Mapping[str, Any]]) -> None:
-        """Do nothing: there are no files."""
-
-    def backlog_bytes(self) -> int:
-        """Return the bytes of the unfinished line."""
-        return len(self._rest)
-
-    def close(self) -> None:
-        """Do nothing: the caller closes the stream."""
-
-
 def locked(folder: Path, hint: str) -> int:
     """Return a descriptor of a folder that nobody else reads while it is open.
 
@@ -917,87 +714,3 @@ def locked(folder: Path, hint: str) -> int:
             f"spool {folder}: another bridge reads it", "stop that one, or give each bridge its own spool"
         ) from error
     return lock
-
-
-def _to_line_end(descriptor: int, offset: int, count: int) -> int:
-    """Return how many of so many bytes whole lines take, if these end in the last of them: the rest need not be read.
-
-    To cut it off afterwards would be to copy all the others.
-    """
-    if count <= _GLANCE_BYTES:
-        return count
-    end = os.pread(descriptor, _GLANCE_BYTES, offset + count - _GLANCE_BYTES)
-    cut = end.rfind(b"\n") + 1
-    return count - len(end) + cut if cut and len(end) == _GLANCE_BYTES else count
-
-
-def _is_readable(file: _File) -> bool:
-    """Whether there is something to read that is worth a try."""
-    return file.unread() > 0 and file.broken != file.stamp and time.monotonic() >= file.retry
-
-
-def stamp_of(stat: os.stat_result) -> Stamp:
-    """Return by what a file that could not be read is seen to have changed."""
-    return stat.st_size, stat.st_mtime, stat.st_ctime
-
-
-def is_passing(error: Exception) -> bool:
-    """Whether a file may be read later as it is: the system failed, such as a disk or a mount, not the content."""
-    return isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile)
-
-
-def _close_stream(file: _File) -> None:
-    if file.stream is not None:
-        file.stream.close()
-        file.stream = None
-
-
-def _has_times(head: bytes, fmt: Format) -> bool:
-    """Whether records tell their times: only then are equal bytes the same records."""
-    if fmt.kind is Kind.JSON:
-        return b'"timestamp' in head or b'"stamp_' in head
-    return any("STAMP" in title for title in fmt.titles)
-
-
-def _has_record(text: bytes) -> bool:
-    """Whether whole lines of a text are more than headers and markers."""
-    lines = text[: text.rfind(b"\n") + 1].splitlines()
-    return any(line.strip() and not is_header(line) and not is_marker(line) for line in lines)
-
-
-def _marks_in(head: bytes) -> tuple[Mark, ...]:
-    """Return marks at ends of lines: after the first record, then some hundred bytes apart."""
-    marks: list[Mark] = []
-    end = 0
-    while (newline := head.find(b"\n", end)) >= 0:
-        line, end = head[end:newline], newline + 1
-        is_next = end - marks[-1][0] >= _MARK_BYTES if marks else _has_record(line + b"\n")
-        if is_next:
-            marks.append((end, zlib.crc32(head[:end])))
-    return tuple(marks)
-
-
-def writer_of(name: str) -> str:
-    """Return what the names of one writer's files have in common: all before the first digit."""
-    return re.split(r"\d", name, maxsplit=1)[0]
-
-
-def _reached(file: _File) -> int:
-    """Return the epoch second up to which a file is read, as if its lines were spread evenly over its time."""
-    share = min(file.offset / file.size, 1.0) if file.size else 0.0
-    return int(file.order + max(file.modified - file.order, 0.0) * share)
-
-
-def _time_of(name: str, modified: float) -> float:
-    """Return the epoch seconds that a file's name tells, or its last change; zones do not matter for the order."""
-    epoch = _NAME_EPOCH.search(name)
-    if epoch:
-        return float(epoch[1])
-    stamp = _NAME_TIME.search(name)
-    if stamp:
-        digits = (stamp[1] + (stamp[2] or "")).ljust(14, "0")
-        try:
-            return datetime.strptime(digits, "%Y%m%d%H%M%S").replace(tzinfo=UTC).timestamp()
-        except ValueError:
-            pass
-    return modified

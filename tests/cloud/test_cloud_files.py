@@ -17,7 +17,7 @@ from app.errors import ClusterflowError
 from cluster.model import CloudFormat
 from ingest.cloud import files
 from ingest.cloud.files import CloudFiles
-from ingest.read.spool import Position
+from ingest.read.source import Position
 
 LINES = "".join(f"2 1 eni-1 10.0.0.1 10.0.0.2 {i} 2 6 1 100 1700000000 1700000060 ACCEPT OK\n" for i in range(200_000))
 SOME = "".join(LINES.splitlines(keepends=True)[:20])

@@ -23,7 +23,8 @@ from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
 from ingest.flows.normalise import Clock
 from ingest.read.records import SPOOL_COLUMNS
-from ingest.read.spool import Source, Spool, StreamSource
+from ingest.read.source import Source, StreamSource
+from ingest.read.spool import Spool
 from ingest.writer import Writer
 from store import schema
 from store.influx import Store

@@ -14,7 +14,7 @@ from test_engine import cluster
 
 from cluster.model import Cluster
 from ingest.flows.normalise import Clock
-from ingest.read.spool import StreamSource
+from ingest.read.source import StreamSource
 from store.local_influxdb import LocalInfluxDB
 
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from app.errors import UserError
 from ingest.read import spool as spool_module
-from ingest.read.spool import MAX_LINE, After, Chunk, Position, Spool, StreamSource
+from ingest.read.source import MAX_LINE, Chunk, Position, StreamSource
+from ingest.read.spool import After, Spool
 
 HEADER = "SRC_IP,DST_IP,PACKETS,BYTES"
 
