@@ -31,23 +31,28 @@ def store(influxdb_v1: LocalInfluxDB, fresh_database: str) -> Iterator[Store]:
     found.close()
 
 
-@pytest.mark.parametrize("tags", [(), (schema.NODE,), (schema.NODE, schema.PEER_GROUP)])
-def test_csv_says_what_json_says(store: Store, monkeypatch: pytest.MonkeyPatch, tags: tuple[str, ...]) -> None:
-    asked = SENT.by(*tags)
+@pytest.mark.parametrize("asked", [SENT, SENT.between(100, 160)], ids=["series by series", "by time"])
+@pytest.mark.parametrize("tags", [(), (schema.NODE,), (schema.NODE, schema.PEER_GROUP), (schema.PEER_GROUP,)])
+def test_csv_says_what_json_says(
+    store: Store, monkeypatch: pytest.MonkeyPatch, asked: Select, tags: tuple[str, ...]
+) -> None:
+    asked = asked.by(*tags)
     told = store.numbers(asked)
     monkeypatch.setattr("store.influx._FEW_TAGS", -1)
+    monkeypatch.setattr("store.influx._SHORT", {})
     in_json = store.numbers(asked)
     assert told.tags.to_dicts() == in_json.tags.to_dicts()
     np.testing.assert_array_equal(told.values, in_json.values)
     assert sorted(told.values[:, 0]) == [100_000, 100_000, 110_000, 120_000]
-    if tags:
+    if schema.NODE in tags:
         assert told.tags.filter(told.tags[ROWS] == 2).get_column(schema.NODE).to_list() == [ODD]
         assert 9007199254740991 in told.values[:, 1]
 
 
+@pytest.mark.parametrize("stop", [160, 1000])
 @pytest.mark.parametrize("size", [1, 7, 100, 150])
-def test_in_parts_it_is_the_same(store: Store, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    asked = SENT.by(schema.NODE, schema.PEER_GROUP)
+def test_in_parts_it_is_the_same(store: Store, monkeypatch: pytest.MonkeyPatch, size: int, stop: int) -> None:
+    asked = SENT.between(100, stop).by(schema.NODE, schema.PEER_GROUP)
     whole = store.numbers(asked)
     monkeypatch.setattr("store.influx._PART_BYTES", size)
     monkeypatch.setattr(Store, "_told_in_json", None)
@@ -57,8 +62,9 @@ def test_in_parts_it_is_the_same(store: Store, monkeypatch: pytest.MonkeyPatch, 
     assert store.numbers(SENT.where(is_in(schema.NODE, ["nobody"]))).values.shape == (0, 3)
 
 
-def test_nothing_is_no_rows(store: Store) -> None:
-    told = store.numbers(SENT.by(schema.NODE).where(is_in(schema.NODE, ["nobody"])))
+@pytest.mark.parametrize("seconds", [60, 1000])
+def test_nothing_is_no_rows(store: Store, seconds: int) -> None:
+    told = store.numbers(SENT.between(0, seconds).by(schema.NODE).where(is_in(schema.NODE, ["nobody"])))
     assert (told.tags.columns, told.tags.height, told.values.shape) == ([schema.NODE, ROWS], 0, (0, 3))
 
 
