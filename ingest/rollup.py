@@ -96,36 +96,39 @@ class Rollup:
             return 0
         if source.name not in measurement.retentions:
             starts = [start for start in starts if start < self.minutes_from]
-        span, longest = _FIRST_SPAN, _LONGEST_SPAN
+        span, longest, step = _FIRST_SPAN, _LONGEST_SPAN, 1
         position = written = 0
         while position < len(starts):
-            count = _run_length(starts, position, target.window, span)
-            first = starts[position]
+            last = _last_of_run(starts, position, target.window, span, step)
+            windows = (starts[last] - starts[position]) // target.window + 1
             try:
-                frame = self._folded(measurement, source, target, first, first + count * target.window)
+                answer = self._folded(measurement, source, target, starts[position], windows)
             except PartialAnswerError:
                 # Of one window there is no shorter part: it stays to be done, and `run` ends.
-                if count == 1:
+                if windows == 1:
                     raise
-                span = longest = count // 2
+                span = longest = windows // 2
                 continue
+            frame = answer.filter(pl.col(WINDOW).is_in(starts[position : last + 1]))
+            # Windows that did not change are asked for together with those beside them, as long as they are empty.
+            step = min(step * 2, longest) if frame.height == answer.height else 1
             written += self._writer.write(measurement, frame, target.name)
             if measurement is schema.NODE_TRAFFIC and frame.height:
                 written += self._writer.write(schema.NODE_TOTAL, _totals(frame), target.name)
-            position += count
-            if frame.height < _FEW_ROWS:
+            position = last + 1
+            if answer.height < _FEW_ROWS:
                 span = min(span * 2, longest)
-            elif frame.height > _MANY_ROWS:
+            elif answer.height > _MANY_ROWS:
                 span = max(span // 2, _SHORTEST_SPAN)
         return written
 
     def _folded(
-        self, measurement: Measurement, source: Retention, target: Retention, first: int, last: int
+        self, measurement: Measurement, source: Retention, target: Retention, first: int, windows: int
     ) -> pl.DataFrame:
         # Another bridge rolls up its own partials: what we read of them may be older than what it has written.
         mine = is_in(schema.SHARD, [self._shard])
         sums = Select(measurement, source.name).take(*map(merged, measurement.fields)).by(*measurement.tags)
-        query = sums.where(mine).each(target.window).between(first, last).text()
+        query = sums.where(mine).each(target.window).between(first, first + windows * target.window).text()
         # A store that is away is no reason to end: it is waited for here as for a write.
         frame = self._writer.patiently(lambda: self._store.frame(query))
         if frame.is_empty():
@@ -139,16 +142,16 @@ def _totals(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.group_by(WINDOW, *schema.NODE_TOTAL.tags).agg(sums)
 
 
-def _run_length(starts: list[int], position: int, window: int, longest: int) -> int:
-    """Return how many windows from a position on follow each other without a gap, `longest` at most."""
-    count = 1
+def _last_of_run(starts: list[int], position: int, window: int, span: int, step: int) -> int:
+    """Return the place of the last start of a run: no step is longer than so many windows, nor the run than `span`."""
+    last = position
     while (
-        count < longest
-        and position + count < len(starts)
-        and starts[position + count] == starts[position] + count * window
+        last + 1 < len(starts)
+        and starts[last + 1] <= starts[last] + step * window
+        and starts[last + 1] < starts[position] + span * window
     ):
-        count += 1
-    return count
+        last += 1
+    return last
 
 
 def horizon(now: float, grace: int) -> pl.Series:

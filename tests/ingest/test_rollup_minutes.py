@@ -122,3 +122,36 @@ def test_a_checkpoint_of_before_pairs_and_rails_were_minutes_loses_no_byte(
             "1h": {},
         }, name
     store.close()
+
+
+def test_minutes_far_apart_are_asked_for_together_and_those_between_stay(
+    influxdb_v1: LocalInfluxDB, fresh_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One question each took a backfill of few records over days most of a minute of processor time."""
+    known, store = stored_at(influxdb_v1.url, fresh_database)
+    engine, rollup = Engine(known, Clock.BACKFILL, Counters()), rollup_of(known, store)
+    moments = range(5, 40 * 300, 300)
+    take(engine, *moments)
+    write(engine, store, rollup)
+    asked: list[str] = []
+    frame = store.frame
+
+    def ask(query: str) -> pl.DataFrame:
+        asked.append(query)
+        return frame(query)
+
+    monkeypatch.setattr(store, "frame", ask)
+    rollup.run()
+    assert sum(f'"{schema.TRAFFIC.name}"' in query for query in asked) < len(moments) // 3
+    of_minutes = f'SELECT "bytes" FROM "1m"."{schema.TRAFFIC.name}"'
+    (one,) = store.query(f"{of_minutes} GROUP BY *")
+    assert [row[1] for row in one.values] == [OCTETS] * len(moments)
+    # As if raw points between had gone meanwhile.
+    tags = "".join(f",{name}={value}" for name, value in one.tags.items() if value)
+    kept = [row[0] // 1000 for row in one.values[1::2]]
+    store.write("\n".join(f"{schema.TRAFFIC.name}{tags} bytes=7i {at}" for at in kept).encode(), "1m")
+    rollup.touch(pl.Series(WINDOW, [T0 + at // 10 * 10 for at in moments[::2]]))
+    rollup.run()
+    (one,) = store.query(f"{of_minutes} GROUP BY *")
+    assert [row[1] for row in one.values] == [OCTETS, 7] * (len(moments) // 2)
+    store.close()
