@@ -140,8 +140,8 @@ def _pattern(workload: Workload) -> Pattern:
         kinds += [(0.15, reads), (0.1, _talks(own, server, port, NFS_PORT, volume))]
     draw = Draw(cast, begin, begin + _BACKGROUND_SECONDS * 1000, 1, np.random.default_rng([scenario.seed, _STREAM]))
     noise = pl.concat([kind(draw) for kind in BACKGROUND])
-    if noise.height:
-        kinds.append((0.15, noise))
+    kinds.append((0.15, noise))
+    kinds = [(part, possible) for part, talks in kinds if (possible := cast.possible(talks)).height]
     if not kinds:
         raise UserError("nodes: nobody to send anything", "add nodes to cluster.yaml")
     weight = np.concatenate([np.full(talks.height, part / talks.height) for part, talks in kinds])

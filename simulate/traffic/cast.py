@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
 
+import numpy as np
+import polars as pl
+
 from app.errors import UserError
 from cluster.model import EXTERNAL, Address, Cluster, Group, Network, Node, NodeAddress, Plane, Role
 from simulate.packets.addresses import Addresses, group_of
@@ -123,6 +126,19 @@ class Cast:
         self.partners_v6 = number(a for a in partners if a.version == 6)
         self.strangers = number(a for a in self.stranger_addresses if a.version == self._family)
         self.all_routers, self.mdns = number([segment.all_routers, segment.mdns])
+
+    def storage_for(self, own: Ints) -> Ints:
+        """Return a storage server for each address, by turns: of its own family where there are any of that."""
+        places = np.arange(len(own))
+        servers = self.storage[places % len(self.storage)]
+        if not len(self.storage_v6):
+            return servers
+        return np.where(self.addresses.is_v6[own], self.storage_v6[places % len(self.storage_v6)], servers)
+
+    def possible(self, talks: pl.DataFrame) -> pl.DataFrame:
+        """Return the talks between addresses of one family."""
+        is_v6 = self.addresses.is_v6
+        return talks.filter(pl.Series(is_v6[talks["src"].to_numpy()] == is_v6[talks["dst"].to_numpy()]))
 
     def _servers(self, role: Role) -> tuple[Ints, Ints]:
         """Return the first address and the first IPv6 address of every node of a role."""

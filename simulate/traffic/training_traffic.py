@@ -201,7 +201,7 @@ class Training:
         if not len(self._cast.storage):
             return no_talks()
         own = np.array([self._cast.training[node] for node in nodes])
-        server = self._cast.storage[np.arange(len(nodes)) % len(self._cast.storage)]
+        server = self._cast.storage_for(own)
         port = 700 + np.arange(len(nodes)) % 300
         profile, run = self._profile, self._run
         found = [no_talks()]

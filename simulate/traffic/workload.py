@@ -44,6 +44,12 @@ class Workload:
         self.cluster = cluster
         self.scenario = scenario
         transfers = [transfer for incident in scenario.incidents for transfer in incident.transfers]
+        for one in transfers:
+            if ip_address(one.src).version != ip_address(one.dst).version:
+                raise UserError(
+                    f"an incident between {one.src} and {one.dst}: IPv4 and IPv6",
+                    "name another node for it, or give one of them an address of the other's family",
+                )
         self.cast = Cast(cluster, {ip_address(text) for one in transfers for text in (one.src, one.dst)})
         for run in scenario.runs:
             for node in run.nodes:
@@ -110,6 +116,7 @@ class Workload:
             for stream, talks in parts
         ]
         pieces.append((_COLLECTIVES, pl.concat([no_talks(), *(job.pieces(phase, start, end) for job in jobs)])))
+        pieces = [(stream, self.cast.possible(part)) for stream, part in pieces]
         exported = [self.fabric.export(part, rng(stream)) for stream, part in pieces]
         return pl.concat(exported), pl.concat([self.fabric.carried(part) for _, part in pieces])
 

@@ -16,11 +16,13 @@ from cluster.load import load_cluster, parse_cluster
 from cluster.model import Cluster
 from simulate.incidents.incident import Incident
 from simulate.incidents.stage import Stage
+from simulate.incidents.staging_egress import first_contact
 from simulate.incidents.staging_jobs import node_dropout, ranks_moved
 from simulate.packets.flows import cut, talks
 from simulate.packets.udp import Clock, Target, UdpEmitter
 from simulate.packets.wire import SequenceNumbers, plan
 from simulate.scenarios.scenario import Algorithm, Phase, Profile, Run, Scenario
+from simulate.traffic.bulk_load import load_batches
 from simulate.traffic.cast import Cast
 from simulate.traffic.training_traffic import connections
 from simulate.traffic.workload import Workload
@@ -281,3 +283,30 @@ def test_a_small_cluster_is_enough() -> None:
     assert all(sent.values())
     with pytest.raises(UserError, match="exporters"):
         Workload(replace(cluster, exporters=()), scenario(cluster))
+
+
+def test_addresses_of_one_family_talk_to_each_other_alone() -> None:
+    """Pairs of both had zeros for an address on the wire. Storage with both answers each in its own."""
+    own = {"gpu-1": ["10.1.0.1"], "gpu-2": ["fd00:1::2"], "st-1": ["10.2.0.1", "fd00:2::1"], "st-2": ["fd00:2::2"]}
+    text = """
+    cluster: mixed
+    groups:
+      training: {title: Training, role: training, prefixes: [10.1.0.0/16, "fd00:1::/32"]}
+      storage: {title: Storage, role: storage, prefixes: [10.2.0.0/16, "fd00:2::/32"]}
+    exporters: {leaf: {address: 192.0.2.1, counts: true}}
+    nodes:
+    """ + "".join(
+        f"  {name}: {{group: {'training' if name[0] == 'g' else 'storage'}, addresses: {addresses}}}\n    "
+        for name, addresses in own.items()
+    )
+    mixed = parse_cluster(text)
+    workload = Workload(mixed, scenario(mixed))
+    live, load = workload.batches(workload.scenario.live), load_batches(workload, 500, 2)
+    for batches, servers in ((live, {"10.2.0.1", "fd00:2::1", "fd00:2::2"}), (load, {"10.2.0.1"})):
+        frame = pl.concat([batch.frame for batch in batches])
+        src, dst = (workload.cast.addresses.text.gather(frame[name]) for name in ("src", "dst"))
+        assert (src.str.contains(":") == dst.str.contains(":")).all()
+        assert servers <= {*src} & {*dst}
+    incident = first_contact(stage(mixed), START, START + 30, node="gpu-2", to="203.0.113.9")
+    with pytest.raises(UserError, match="between fd00:1::2 and 203"):
+        Workload(mixed, scenario(mixed, incidents=(incident,)))
