@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 
-from app.errors import StoreError
+from app.errors import StoreError, remedy
 from app.log import Log
 
 _PATIENCE = 5.0
@@ -42,8 +42,8 @@ class Beside:
             except StoreError as error:
                 self._log.sparse(f"{self._name}_delayed", why=" ".join(error.lines()))
             except OSError as error:
-                hint = "make room in bridge.state; tried again"
-                self._log.sparse(f"{self._name}_delayed", why=str(error), hint=hint)
+                hint = remedy(error, "tried again")
+                self._log.sparse(f"{self._name}_delayed", why=f"bridge.state: {error}", hint=hint)
             except Exception as error:  # noqa: BLE001 - whatever becomes of it
                 why = " ".join(f"{type(error).__name__}: {error}".split())
                 self._log.sparse(f"{self._name}_failed", why=why, hint="tried again; please report it")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from analysis.jobs.job_windows import gpus_of, start_of
+from app.errors import remedy
 from app.log import Log
 from app.version import own_version
 from cluster.model import Cluster, Job
@@ -86,12 +87,8 @@ class Standings:
                 size = file.tell()
             fresh.replace(path)
         except OSError as error:
-            self._log.sparse(
-                "standing_not_kept",
-                job=job.id,
-                why=str(error),
-                hint="make room on the disk of bridge.state; until then a restart takes longer",
-            )
+            hint = remedy(error, "until then a restart takes longer")
+            self._log.sparse("standing_not_kept", job=job.id, why=f"bridge.state: {error}", hint=hint)
             return 0
         return size
 

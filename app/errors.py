@@ -39,6 +39,20 @@ class StoreError(ClusterflowError):
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 """What the system says where a disk is full, or somebody's share of it."""
 
+MAKE_ROOM = "make room on its disk"
+MAKE_WRITABLE = "make it, its folder and its disk writable for this user"
+
+_REMEDIES = {
+    **dict.fromkeys(NO_ROOM, MAKE_ROOM),
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), MAKE_WRITABLE),
+    errno.EIO: "dmesg says whether its disk fails",
+}
+
+
+def remedy(error: OSError, then: str) -> str:
+    """Return what to do where a file cannot be read or written for now, if we know, and what comes of it."""
+    return "; ".join(filter(None, (_REMEDIES.get(error.errno or 0), then)))
+
 
 FOREIGN = "run it as the user of the services, or as root"
 """What to do where a state may not be read: it is for that user alone."""
@@ -57,7 +71,7 @@ def of_disk(place: object, error: OSError, hint: str) -> ClusterflowError:
     """
     why = os.strerror(error.errno) if error.errno else str(error)
     if error.errno in NO_ROOM:
-        return ClusterflowError(f"{place}: {why}", "make room on its disk, and start again")
+        return ClusterflowError(f"{place}: {why}", f"{MAKE_ROOM}, and start again")
     return UserError(f"{place}: {why}", hint)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
-from app.errors import FOREIGN, ClusterflowError, UserError, of_disk
+from app.errors import FOREIGN, MAKE_ROOM, MAKE_WRITABLE, ClusterflowError, UserError, of_disk
 
 VERSION = 2
 """Format of our SQLite files: it goes up with each change that older programs cannot write to, such as a column."""
@@ -22,14 +22,15 @@ Column = tuple[str, str, str]
 _BUSY_SECONDS = 10.0
 _LOCKED = "end the other program that has it locked, such as a sqlite3 shell"
 _PASSING = {
-    sqlite3.SQLITE_FULL: "make room on its disk",
+    sqlite3.SQLITE_FULL: MAKE_ROOM,
     # Also where there is no room for the files beside it.
-    sqlite3.SQLITE_IOERR: "make room on its disk; if there is room, dmesg says whether it fails",
+    sqlite3.SQLITE_IOERR: f"{MAKE_ROOM}; if there is room, dmesg says whether it fails",
     sqlite3.SQLITE_BUSY: _LOCKED,
     sqlite3.SQLITE_LOCKED: _LOCKED,
 }
-_REFUSED = "make it, its folder and its disk writable for this user"
-_REMEDIES = _PASSING | dict.fromkeys((sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM), _REFUSED)
+_REMEDIES = _PASSING | dict.fromkeys(
+    (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM), MAKE_WRITABLE
+)
 
 
 def remedy(error: sqlite3.Error) -> str:

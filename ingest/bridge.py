@@ -19,7 +19,7 @@ from typing import Any
 
 import polars as pl
 
-from app.errors import StoreError, UserError
+from app.errors import StoreError, UserError, remedy
 from app.log import Log
 from archive.samples import Samples
 from archive.writer import Archive
@@ -462,7 +462,7 @@ class Bridge:
             self._counters_source.release(self._counters_position)
 
     def _on_disk(self, attempt: Callable[[], None]) -> None:
-        """Do what needs room on the state's disk; wait as long as there is none.
+        """Do what writes to the state's disk; wait as long as that fails.
 
         Nothing may be written to the store that no checkpoint holds, so the stream waits as well.
 
@@ -476,7 +476,7 @@ class Bridge:
             except OSError as error:
                 self._trouble = f"{self._checkpoint.folder} cannot be written: {error.strerror or error}"
                 self._counters.add(Stage.BRIDGE, "state_retries")
-                self._log.sparse("state_not_saved", why=self._trouble, hint="make room on its disk; all waits for it")
+                self._log.sparse("state_not_saved", why=self._trouble, hint=remedy(error, "all waits for it"))
                 if self._stop.wait(_DISK_SECONDS):
                     rest = "is still in the spool" if self._source.is_resumable else "is lost"
                     raise StoppedError(f"{self._trouble}; what came after the last checkpoint {rest}") from error
