@@ -65,7 +65,7 @@ need() {
     command -v "$1" >/dev/null || MISSING_PACKAGES+=("$2")
 }
 
-# need_pmacct: note the packages of its daemons, and of what they print with (ingest/collect/quick_printf.c).
+# need_pmacct: note the packages of its daemons, and of what they print with (ingest/collect/quick_printf.py).
 need_pmacct() {
     need nfacctd pmacct
     need cc gcc

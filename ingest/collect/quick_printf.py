@@ -1,4 +1,4 @@
-"""The library that nfacctd and sfacctd print with: quick_printf.c, compiled.
+"""The library that nfacctd and sfacctd print with, and keep templates: quick_printf.c and kept_templates.c, compiled.
 
 `python -m ingest.collect.quick_printf` compiles it beside this module, for machines that have no compiler.
 """
@@ -12,16 +12,21 @@ from pathlib import Path
 
 from app.errors import ClusterflowError
 
-SOURCE = Path(__file__).with_name("quick_printf.c")
-NAME = f"quick_printf-{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]}.so"
-"""That of another release's source is another file."""
+_SOURCES = [Path(__file__).with_name(name) for name in ("quick_printf.c", "kept_templates.c", "kept_templates.h")]
+NAME = f"quick_printf-{hashlib.sha256(b''.join(one.read_bytes() for one in _SOURCES)).hexdigest()[:12]}.so"
+"""That of another release's sources is another file."""
 
-SHIPPED = SOURCE.with_name(NAME)
+SHIPPED = Path(__file__).with_name(NAME)
 """Compiled beforehand, as in our image."""
 
 COMPILER = "cc"
 _COMPILE_SECONDS = 60.0
 _HINT = "apt-get install gcc libc6-dev"
+
+
+def can_be_had(folder: Path) -> bool:
+    """Whether `library` is likely to return one; nothing is compiled."""
+    return SHIPPED.exists() or (folder / NAME).exists() or shutil.which(COMPILER) is not None
 
 
 def library(folder: Path) -> Path:
@@ -42,7 +47,7 @@ def compile_to(path: Path) -> None:
     if shutil.which(COMPILER) is None:
         raise ClusterflowError("no C compiler", _HINT)
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    command = [COMPILER, "-O2", "-shared", "-fPIC", "-o", str(scratch), str(SOURCE)]
+    command = [COMPILER, "-O2", "-shared", "-fPIC", "-o", str(scratch), *map(str, _SOURCES[:2])]
     try:
         subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_SECONDS, check=True)
         scratch.replace(path)

@@ -11,8 +11,11 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from cluster.model import Cluster, CollectorSettings, Exporter, ExportProtocol, Sampling, SamplingMode
+from ingest.collect import quick_printf
+from ingest.collect.collect_cli import collect
 from ingest.collect.pmacct import (
     RECEIVE_BUFFER,
     collector_files,
@@ -148,6 +151,22 @@ def test_command_shows_the_configuration_and_starts_nothing(tmp_path: Path) -> N
     assert "nfacctd_port: 2055" in output
     assert "127.0.0.11" in output
     assert not (tmp_path / "spool").exists()
+
+
+@pytest.mark.parametrize("has_compiler", [True, False])
+def test_the_configuration_shown_is_that_of_a_machine_without_a_compiler_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_compiler: bool
+) -> None:
+    """There nfacctd has no library: of so many exporters it keeps no templates."""
+    monkeypatch.setattr(quick_printf, "SHIPPED", tmp_path / "none.so")
+    monkeypatch.setattr(quick_printf, "COMPILER", "true" if has_compiler else "no-such-cc")
+    leaves = "".join(f"  x{number}: {{address: 127.0.1.{number}}}\n" for number in range(101))
+    config = tmp_path / "cluster.yaml"
+    text = YAML.replace("collector:", f"{leaves}collector:")
+    config.write_text(text.replace("PORT", "2055").replace("SPOOL", str(tmp_path / "spool")))
+    shown = CliRunner().invoke(collect, ["-c", str(config), "--print-config"])
+    assert shown.exit_code == 0, shown.output
+    assert ("nfacctd_templates_file" in shown.output) is has_compiler
 
 
 def test_command_refuses_more_senders_than_pmacct_reads(tmp_path: Path) -> None:

@@ -236,8 +236,8 @@ def test_without_it_pmacct_prints_by_itself_and_it_is_said(
         assert "printing_slowly" not in dict(said)
 
 
-BEFORE, AFTER = [*ADDRESSES, *COUNTERS], [*ADDRESSES, *COUNTERS, (0, 61, 1)]
-"""A template, and another of the same number."""
+BEFORE, AFTER = [*ADDRESSES, *COUNTERS], [*ADDRESSES, *COUNTERS, *((9, number, 1) for number in range(150))]
+"""A template, and another of the same number whose line is longer than pmacct can read."""
 
 
 def templates_in(file: Path) -> list[tuple[str, int, int]]:
@@ -275,7 +275,7 @@ def test_templates_outlive_a_restart_and_are_written_only_where_one_changes(tmp_
         assert file.stat().st_mode == mode
         assert not list(spool.glob(".*.copy"))
     with Collector(cluster, tmp_path / "run", spool=spool):
-        send(port, [dated(message(a_set(300, record(AFTER, 5000, 2, 1))))], leaves[0])
+        send(port, [dated(message(a_set(300, record(AFTER, 5000, 2, *range(150)))))], leaves[0])
         wait_for(lambda: any("10.1.0.1,203.0.113.5" in path.read_text() for path in spool.glob("nfacct-*.csv")))
     assert spooled(spool)["bytes"].to_list() == [5000]
     assert "WARN" not in (tmp_path / "run" / "nfacctd.log").read_text()
