@@ -24,7 +24,7 @@ _MOST_SETS, _MOST_FIELDS, _MOST_SAMPLES = 64, 512, 64
 
 _RAW_HEADER = b"\0\0\0\1"
 _VLAN = (b"\x81\x00", b"\x88\xa8")
-_INTERVALS = (34, 50)
+_INTERVALS, _SAMPLER, _SELECTOR = (34, 50), 48, 302
 _PACKET_INTERVAL, _PACKET_SPACE, _SIZE, _POPULATION = 305, 306, 309, 310
 
 
@@ -62,6 +62,18 @@ class Template:
         return any(one.enterprise == 0 and one.element in SAMPLING for one in self.fields)
 
     @property
+    def is_rate_read(self) -> bool:
+        """Whether nfacctd reads a sampling rate from it, by the sizes of its fields."""
+        size = {one.element: one.size for one in self.fields if one.enterprise == 0}
+        if not self.is_options:
+            return not (_SAMPLER in size or size.get(_SELECTOR) == 8) and any(
+                size.get(one) in (2, 4) for one in _INTERVALS
+            )
+        is_looked_at = _SAMPLER in size or 4 in (size.get(_INTERVALS[0]), size.get(_PACKET_INTERVAL))
+        is_known = any(size.get(one) in (1, 2, 4) for one in _INTERVALS)
+        return is_looked_at and (is_known or size.get(_PACKET_INTERVAL) == size.get(_PACKET_SPACE) == 4)
+
+    @property
     def unread(self) -> Unread:
         """What of it nfacctd does not read."""
         if not self.is_options:
@@ -89,6 +101,7 @@ class Export:
         domain: which part of the sender: engine, source id, observation domain, sub-agent.
         count: what grows from one of a domain to the next: milliseconds that it runs, with IPFIX records sent.
         rates: sampling rates that it tells: 1 packet in so many.
+        unread_rates: those that nfacctd does not read.
         templates: those that it brings.
         unread: sets of data without a template that is known.
         samples: sFlow: samples of packets; NetFlow v5: records.
@@ -101,6 +114,7 @@ class Export:
     domain: int = 0
     count: int = 0
     rates: set[int] = field(default_factory=set)
+    unread_rates: set[int] = field(default_factory=set)
     templates: list[Template] = field(default_factory=list)
     unread: int = 0
     samples: int = 0
@@ -160,7 +174,8 @@ def _with_sets(export: Export, payload: bytes, version: int, known: Templates) -
                 export.unread += 1
             else:
                 export.samples += not template_of.is_options
-                export.rates |= _rates(template_of, body)
+                rates = export.rates if template_of.is_rate_read else export.unread_rates
+                rates |= _rates(template_of, body)
     return export
 
 

@@ -34,6 +34,7 @@ class Sender:
         datagrams: how many came.
         agents: sFlow: the addresses by which they name their sender.
         rates: sampling rates that were told.
+        unread_rates: those that nfacctd does not read.
         templates: those that came.
         untemplated: sets of data whose template has not come.
         double_tagged: sFlow: sampled packets with two VLAN tags.
@@ -47,6 +48,7 @@ class Sender:
     datagrams: int = 0
     agents: set[str] = field(default_factory=set)
     rates: set[int] = field(default_factory=set)
+    unread_rates: set[int] = field(default_factory=set)
     templates: Templates = field(default_factory=dict)
     untemplated: int = 0
     samples: int = 0
@@ -151,8 +153,9 @@ class Senders:
             self._counts[part] = export.count
         if len(sender.agents) < _MOST_AGENTS and export.agent:
             sender.agents.add(export.agent)
-        if len(sender.rates) < _MOST_AGENTS:
+        if len(sender.rates | sender.unread_rates) < _MOST_AGENTS:
             sender.rates |= export.rates
+            sender.unread_rates |= export.unread_rates
 
     def heard(self, seconds: float) -> list[Heard]:
         """Return all senders, those that are wrong first; `seconds`: how long was listened."""
@@ -254,7 +257,9 @@ def _wrong_content(one: Sender, exporters: list[Exporter]) -> Iterator[str]:
         )
     is_told = any(exporter.sampling.mode is not SamplingMode.AUTO for exporter in exporters)
     samples = any(template.tells_sampling for template in one.templates.values())
-    if samples and not one.rates and not is_told:
+    if one.unread_rates and not one.rates and not is_told:
+        yield f"pmacct does not read the rate in these fields: set exporters.*.sampling: {max(one.unread_rates)}"
+    elif samples and not one.rates and not is_told:
         yield "it samples, and sent no rate in this time: listen longer, or set exporters.*.sampling"
 
 

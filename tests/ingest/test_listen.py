@@ -257,6 +257,35 @@ def test_missing_templates_and_rates_are_told(kind: FlowFormat) -> None:
     assert heard("10.0.0.3", NETFLOW, [templates, second], *EXPORTERS) == (), "cluster.yaml tells its rate"
 
 
+_UNREAD = ("pmacct does not read the rate in these fields: set exporters.*.sampling: 100",)
+
+
+@pytest.mark.parametrize(
+    ("fields", "values", "wrong"),
+    [
+        ([(305, 4), (306, 4)], [1, 99], ()),
+        ([(34, 4)], [100], ()),
+        ([(48, 1), (50, 2)], [1, 100], ()),
+        ([(305, 4)], [100], _UNREAD),
+        ([(305, 2), (306, 2)], [1, 99], _UNREAD),
+        ([(34, 2)], [100], _UNREAD),
+        ([(50, 4)], [100], _UNREAD),
+        ([(309, 4), (310, 4)], [1, 100], _UNREAD),
+    ],
+)
+def test_a_rate_in_fields_that_pmacct_does_not_read_is_told(
+    fields: list[tuple[int, int]], values: list[int], wrong: tuple[str, ...]
+) -> None:
+    """What nfacctd 1.7.7 printed of each: the rate, or 0."""
+    spec = b"".join(struct.pack("!HH", *one) for one in [(149, 4), *fields])
+    sets = [(3, struct.pack("!HHH", 301, len(fields) + 1, 1) + spec)]
+    sets.append(
+        (301, bytes(4) + b"".join(value.to_bytes(size) for value, (_, size) in zip(values, fields, strict=True)))
+    )
+    body = b"".join(struct.pack("!HH", number, len(one) + 4) + one for number, one in sets)
+    assert heard("10.0.0.1", NETFLOW, [struct.pack("!HHIII", 10, 16 + len(body), 0, 1, 7) + body], *EXPORTERS) == wrong
+
+
 @pytest.mark.parametrize("kind", FlowFormat)
 def test_datagrams_that_come_twice_are_told(kind: FlowFormat) -> None:
     """A switch that sends to two addresses of the collector, or a network that doubles: pmacct counts each one."""
