@@ -24,7 +24,7 @@ HASH = pl.sum_horizontal(
     *(column.hash(seed) for seed, column in enumerate(_CONVERSATION)), (pl.col(schema.END) // HOUR).hash(9)
 ).alias(KEY)
 _IS_COUNTED = (
-    (pl.col(schema.RANK) == pl.col(BEST))
+    ((pl.col(schema.RANK) - pl.col(BEST)) % schema.EXPORTERS == 0)
     | (pl.col(schema.START) < pl.col(FROM) - SLACK)
     | (pl.col(schema.END) > pl.col(TO) + SLACK)
 )
@@ -73,8 +73,8 @@ def with_counted(rows: pl.DataFrame, best: pl.DataFrame) -> pl.DataFrame:
 
 
 def _best(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Return the smallest rank of each conversation and hour, and what time its records span."""
-    seen = rows.group_by(KEY, pl.col(schema.RANK).alias(BEST)).agg(
-        pl.min(schema.START).alias(FROM), pl.max(schema.END).alias(TO)
+    """Return the smallest rank of each conversation and hour, and what time the records of its exporter span."""
+    seen = rows.group_by(KEY, pl.col(schema.RANK) % schema.EXPORTERS).agg(
+        pl.min(schema.RANK).alias(BEST), pl.min(schema.START).alias(FROM), pl.max(schema.END).alias(TO)
     )
-    return seen.join(seen.group_by(KEY).agg(pl.min(BEST)), on=[KEY, BEST])
+    return seen.select(KEY, BEST, FROM, TO).join(seen.group_by(KEY).agg(pl.min(BEST)), on=[KEY, BEST])

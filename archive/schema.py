@@ -37,9 +37,12 @@ COLUMNS: dict[str, tuple[pl.DataType, str]] = {
     COUNTED: (pl.Boolean(), "false: a duplicate that another exporter counts; leave it out of sums"),
     RANK: (
         pl.Int64(),
-        "0: counts whatever others saw. Else: of each conversation the smallest counts; `counted` tells after the hour",
+        "0: counts whatever others saw. Else: the exporter with the smallest counts; `counted` tells after the hour",
     ),
 }
 """Name: type, meaning."""
+
+EXPORTERS = 1 << 20
+"""RANK modulo this tells the exporter: by another rate, one's own records have another rank."""
 
 SCHEMA = {name: kind for name, (kind, _) in COLUMNS.items()}

@@ -124,13 +124,13 @@ def _is_counted(rows: Rows) -> npt.NDArray[np.bool_]:
     lengths = np.diff(np.append(spans.firsts, len(rows)))
     best, begin, last = (np.repeat(values, lengths) for values in (spans.best, spans.begin, spans.last))
     start, end = (rows[name].astype(np.int64) for name in (schema.START, schema.END))
-    counted: npt.NDArray[np.bool_] = (rows[schema.RANK] == best) | (start < begin - SLACK) | (end > last + SLACK)
+    counted: npt.NDArray[np.bool_] = _same(rows[schema.RANK], best) | (start < begin - SLACK) | (end > last + SLACK)
     return counted
 
 
 @dataclass(frozen=True, slots=True)
 class _Spans:
-    """Of each conversation its first row, its best rank, and what time the records of that one span."""
+    """Of each conversation its first row, its best rank, and what time the records of that exporter span."""
 
     firsts: npt.NDArray[np.int64]
     best: npt.NDArray[np.int64]
@@ -143,10 +143,15 @@ def _spans(rows: Rows) -> _Spans:
     start, end = (rows[name].astype(np.int64) for name in (schema.START, schema.END))
     firsts = _firsts(key)
     best = np.minimum.reduceat(rank, firsts)
-    is_best = rank == np.repeat(best, np.diff(np.append(firsts, len(key))))
+    is_best = _same(rank, np.repeat(best, np.diff(np.append(firsts, len(key)))))
     begin = np.minimum.reduceat(np.where(is_best, start, np.iinfo(np.int64).max), firsts)
     last = np.maximum.reduceat(np.where(is_best, end, np.iinfo(np.int64).min), firsts)
     return _Spans(firsts, best, begin, last)
+
+
+def _same(rank: npt.NDArray[np.int64], best: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Return which ranks are of the exporter that has the best one."""
+    return np.asarray((rank - best) % schema.EXPORTERS == 0)
 
 
 def _firsts(key: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:

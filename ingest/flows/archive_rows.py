@@ -16,7 +16,6 @@ CLOUD = 1
 """Quality of a cloud's flow logs that are not sampled: times are those of its intervals, up to a minute off."""
 _SCALED = 2 * 1000 + 1
 """Quality of an exporter that scales its counters itself: the rate is not known, 1 in 1000 is usual."""
-_ORDERS = 1 << 20
 _FEW = 8
 """Rows a word, at least, of a column that is written as words and their places."""
 
@@ -46,7 +45,7 @@ def archive_rows(flows: Flows, held: Flags | None, books: Normaliser, window: in
     rank = np.zeros(len(flows), np.int64)
     if held is not None:
         rank = np.where(
-            held, 1 + qualities(flows, books.exporters) * _ORDERS + books.exporters.order[flows.exporter], 0
+            held, 1 + qualities(flows, books.exporters) * schema.EXPORTERS + books.exporters.order[flows.exporter], 0
         )
     frame = pl.DataFrame(
         {
