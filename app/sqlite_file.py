@@ -38,6 +38,11 @@ def remedy(error: sqlite3.Error) -> str:
     return _REMEDIES.get(_code(error), "")
 
 
+def reader_remedy(error: sqlite3.Error) -> str:
+    """Return the same for who only reads; SQLite writes beside a file even then."""
+    return FOREIGN if remedy(error) == _REFUSED else remedy(error)
+
+
 def _code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
@@ -92,7 +97,7 @@ def copied_to_memory(path: Path, tables: str, hint: str, *, added: Iterable[Colu
     except OSError as error:
         raise of_disk(f"state {path}", error, FOREIGN) from error
     except sqlite3.Error as error:
-        raise UserError(f"state {path}: {error}", hint) from error
+        raise UserError(f"state {path}: {error}", reader_remedy(error) or hint) from error
     _settle_version(memory, path)
     _make(memory, tables, added)
     return memory
@@ -101,6 +106,9 @@ def copied_to_memory(path: Path, tables: str, hint: str, *, added: Iterable[Colu
 def copy(path: Path, target: sqlite3.Connection) -> None:
     """Copy a file, others may write to it meanwhile; sqlite3.Error if it cannot be read."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=_BUSY_SECONDS)) as source:
+        source.execute(
+            "PRAGMA schema_version"
+        ).fetchone()  # Fails where the file is locked: backup() would try for ever.
         source.backup(target)
 
 

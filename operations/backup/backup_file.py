@@ -235,7 +235,7 @@ def _databases(paths: dict[str, Path], scratch: Path, opened: ExitStack) -> dict
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
                 raise no_room(scratch, error) from error
-            raise ClusterflowError(f"{path}: cannot be copied: {error}") from error
+            raise ClusterflowError(f"{path}: cannot be copied: {error}", sqlite_file.reader_remedy(error)) from error
         # Who has it open may not meet the damage for months, and a restore would bring it back.
         if verdict != "ok":
             raise ClusterflowError(f"{path}: is damaged: {verdict}", "restart its service, which moves it aside")

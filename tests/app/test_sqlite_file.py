@@ -10,7 +10,7 @@ import pytest
 from analysis.cli import _tell_unsaved
 from app import sqlite_file
 from app.application import UNEXPECTED, Application
-from app.errors import ClusterflowError
+from app.errors import FOREIGN, ClusterflowError, UserError
 from app.log import Log
 
 WRITE = "INSERT INTO one VALUES (zeroblob(100000))"
@@ -82,3 +82,18 @@ def test_a_file_that_is_locked_at_the_start_is_tried_again(
     with pytest.raises(ClusterflowError, match="locked") as caught:
         sqlite_file.opened(tmp_path / "file", "", "choose a folder")
     assert (caught.value.exit_code, "other program" in caught.value.hint) == (1, True)
+
+
+def test_who_only_reads_is_not_told_to_move_a_sound_file_away(
+    tmp_path: Path, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_file, "_BUSY_SECONDS", 0)
+    with closing(sqlite3.connect(tmp_path / "file")) as file:
+        file.execute("CREATE TABLE one (text)")
+    with pytest.raises(sqlite3.OperationalError) as refused:
+        stack.enter_context(closing(read_only(tmp_path / "file", stack))).execute(WRITE)
+    assert sqlite_file.reader_remedy(refused.value) == FOREIGN
+    stack.enter_context(closing(locked(tmp_path / "file", stack)))
+    with pytest.raises(UserError, match="locked") as caught:
+        sqlite_file.copied_to_memory(tmp_path / "file", "", "move the file away, if it is broken")
+    assert "other program" in caught.value.hint
