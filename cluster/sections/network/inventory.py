@@ -218,7 +218,7 @@ class Inventory:
         whole = {group.id for group in self._groups if not self._faults.within(child("groups", group.id))}
         owners: dict[object, str] = {}
         repeated: dict[_Place, list[tuple[str, str]]] = {}
-        outside: dict[tuple[_Place, str, str | None], list[str]] = {}
+        outside: dict[tuple[_Place, str, str | None], list[tuple[str, str]]] = {}
         for name, draft in self._drafts.items():
             for place, node_address in draft.addresses:
                 address = node_address.address
@@ -229,12 +229,13 @@ class Inventory:
                 owners.setdefault(address, name)
                 actual = table.group_of(address)
                 if draft.group in whole and actual != draft.group:
-                    outside.setdefault((place, draft.group, actual), []).append(str(address))
+                    outside.setdefault((place, draft.group, actual), []).append((name, str(address)))
         for place, found in repeated.items():
             self._add(place, some([address for address, _ in found]), "each address once", found[0][1])
-        for (place, group, actual), addresses in outside.items():
-            hint = f"group {actual} has it" if actual else "no group has it"
-            self._add(place, some(addresses), f"an address in the prefixes of group {group}", hint)
+        for (place, group, actual), found in outside.items():
+            hint = f"group {actual} has it: list a node of its own there, such as {found[0][0]}.{actual}"
+            wanted = f"an address in the prefixes of group {group}"
+            self._add(place, some([address for _, address in found]), wanted, hint if actual else "no group has it")
 
     def _rows(self, file: str, text: str) -> Iterator[tuple[int, dict[str, str]]]:
         """Yield line and cells of each row, by column; blank lines and ``#`` comments are skipped."""

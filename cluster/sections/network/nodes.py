@@ -27,7 +27,8 @@ class Node:
     name: str
     group: str = key(names.GROUP_ID, "The group it belongs to, whose prefixes must hold its addresses.")
     addresses: tuple[NodeAddress, ...] = key(ListOf(NODE_ADDRESS, at_least=1),
-        "All its addresses: rails, Multus interfaces, management. A bare address stands for `{address: ...}`.",
+        "All its addresses in that group: rails, Multus interfaces. A bare address stands for `{address: ...}`. "
+        "A machine's address in another group, such as its management port, is a node of its own: `gpu-01.management`.",
         example='["10.30.0.{1..4}", {address: "10.20.0.{1..4}", plane: compute, rail: 0}]')
     gpus: int = key(Whole(0, 1_024), "GPUs in it.", default=0, absent="`cost.gpus_per_node` in training groups, else 0")
     speed: int | None = key(names.BIT_RATE,
