@@ -65,6 +65,12 @@ def test_there_is_a_unit_for_each_daemon() -> None:
     assert [unit.stem for unit in UNITS] == list(COMMANDS)
 
 
+def test_the_recipe_installs_every_file() -> None:
+    patterns = re.findall(r"provisioning/systemd/\S+", (REPOSITORY / "docs/deployment.md").read_text(encoding="utf-8"))
+    installed = {path for pattern in patterns for path in REPOSITORY.glob(pattern)}
+    assert installed == set((REPOSITORY / "provisioning/systemd").iterdir())
+
+
 @each_unit
 def test_unit_starts_one_of_our_commands(unit: Path) -> None:
     (start,) = _settings(unit)["ExecStart"]
