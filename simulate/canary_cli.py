@@ -42,7 +42,8 @@ def canary(cluster: Cluster, within: float, exporter: str | None, netflow: Targe
             seen = canaries.watch(cluster, store, plan, target=target, within=within, told=status.update)
     except StoreError as error:
         # Before anything was sent: for whoever reads cron's mail that is the same trouble.
-        failed = json.dumps({"ok": False, "trouble": error.message}) if json_to else f"canary: {error.message}"
+        trouble = " ".join(error.lines())
+        failed = json.dumps({"ok": False, "trouble": trouble}) if json_to else f"canary: {trouble}"
         write_output(json_to or "-", f"{failed}\n")
         sys.exit(1)
     if json_to:

@@ -60,7 +60,8 @@ def drill(
             target = netflow or collector(cluster, plan.exporter)
             course = Drill(cluster, store, plan).run(target, within, status.update)
     except StoreError as error:
-        failed = json.dumps({"ok": False, "trouble": error.message}) if json_to else f"drill: {error.message}"
+        trouble = " ".join(error.lines())
+        failed = json.dumps({"ok": False, "trouble": trouble}) if json_to else f"drill: {trouble}"
         write_output(json_to or "-", f"{failed}\n")
         sys.exit(1)
     if json_to:

@@ -109,7 +109,7 @@ def keep(store: Store, found: Sequence[Floor], now: int) -> None:
     try:
         store.write(encode(schema.FLOOR, pl.DataFrame(rows, schema_overrides=kinds)), schema.FLOOR.kept)
     except StoreError as error:
-        click.echo(f"floor: the result is not kept: {error.message}", err=True)
+        click.echo(f"floor: the result is not kept: {' '.join(error.lines())}", err=True)
 
 
 def _size(text: str) -> int:

@@ -637,6 +637,8 @@ class Store:
             return StoreError(f"InfluxDB at {self.url}: {distrust[0]}", distrust[1])
         late = isinstance(error, requests.ReadTimeout | ReadTimeoutError)
         how = f"does not answer within {self._patience:.0f} s" if late else "does not answer"
+        if "Failed to resolve" in str(error):
+            how = "does not answer: its name does not resolve"
         return StoreUnavailableError(f"InfluxDB at {self.url} {how}", "start it, or set store.url in cluster.yaml")
 
     def _babbles(self, body: bytes) -> StoreUnavailableError:

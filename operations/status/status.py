@@ -235,7 +235,7 @@ def status_of(cluster: Cluster, store: Store, now: int) -> Status:
         return _asked(cluster, store, now, version)
     except StoreError as error:
         is_missing = isinstance(error, LacksDatabaseError)
-        return Status(cluster.name, store.url, version=version, error=error.message, is_missing=is_missing)
+        return Status(cluster.name, store.url, version=version, error=" ".join(error.lines()), is_missing=is_missing)
 
 
 def _asked(cluster: Cluster, store: Store, now: int, version: str) -> Status:

@@ -1,7 +1,9 @@
 """Wrong arguments are told as such, by every command that asks a store, also while no store answers."""
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import click
 import pytest
@@ -18,6 +20,7 @@ groups:
   training: {{role: training, prefixes: [10.20.0.0/16]}}
   models: {{role: model_storage, prefixes: [10.40.0.0/24], sensitive: true}}
   canary: {{role: canary, prefixes: [10.50.0.0/24]}}
+  drill: {{role: drill, prefixes: [10.51.0.0/24]}}
 nodes:
   "gpu-{{0..5}}": {{group: training, addresses: ["10.20.0.{{1..6}}"]}}
   "canary-{{0..1}}": {{group: canary, addresses: ["10.50.0.{{1..2}}"]}}
@@ -132,12 +135,24 @@ def test_a_mistake_is_named_where_no_store_answers(config: Path, arguments: str)
     assert "does not answer" not in result.output
 
 
-@pytest.mark.parametrize("command", ["analyze --once", "audit", "access", "report", "explore", "backtest", "playlist"])
+@pytest.mark.parametrize(
+    "command",
+    ["analyze --once", "audit", "access", "report", "explore", "backtest", "playlist", "status", "canary", "drill"],
+)
 def test_what_is_right_is_told_that_the_store_is_away(config: Path, command: str) -> None:
     """The other half: such commands do ask."""
     result = run(config, command)
     assert result.exit_code == 1, result.output
-    assert "does not answer" in result.stderr
+    assert "does not answer" in result.output
+    assert "in cluster.yaml" in result.output
+
+
+def test_a_store_whose_name_is_unknown_is_not_told_to_be_down(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> NoReturn:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    assert "its name does not resolve (" in run(config, "status").output
 
 
 @pytest.mark.parametrize("arguments", [["nosuch"], ["node-death", "nosuch"], ["--url", "influx"]])
