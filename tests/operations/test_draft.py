@@ -1,5 +1,6 @@
 """`clusterflow init --from-traffic`: what it makes of two clusters' traffic, against what these clusters are."""
 
+import re
 import socket
 from dataclasses import dataclass
 from functools import cache
@@ -246,6 +247,12 @@ def test_a_port_of_file_servers_that_nodes_serve_each_other_too_is_of_one_servic
     ports = {service.name: service.ports for service in draft.services}
     assert ports["checkpoint"] == (2049,)
     assert ports["collective"] == (29500, 29501)
+
+
+def test_the_recipe_drafts_from_where_its_collector_writes() -> None:
+    text = (DEMO.parent / "docs/deployment.md").read_text(encoding="utf-8")
+    ((described, folder),) = re.findall(r"echo '(.+)' > new.yaml\n.*\nclusterflow init --from-traffic (\S+)", text)
+    assert str(parse_cluster(described).collector.spool) == folder
 
 
 @pytest.mark.parametrize(
