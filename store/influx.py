@@ -152,21 +152,30 @@ _Told = tuple[pl.DataFrame, npt.NDArray[np.float64]]
 
 
 def read_secret(secret: Secret | None) -> str:
-    """Return a secret from its environment variable or file; empty if none is set; UserError if it is not there."""
+    """Return a secret from its environment variable or file; empty if none is named; UserError if it is not there.
+
+    An empty one is none: what it protects would be open, or unsigned, or refused as a wrong password.
+    """
     if secret is None:
         return ""
     if secret.env:
         value = os.environ.get(secret.env)
         if value is None:
             raise UserError(f"environment variable {secret.env} is not set", "export it, or use {file: PATH}")
-        return value
+        return _filled(value, f"environment variable {secret.env}")
     path = Path(secret.file or "")
     try:
-        return path.read_text(encoding="utf-8").strip()
+        return _filled(path.read_text(encoding="utf-8").strip(), f"secret file {path}")
     except UnicodeDecodeError as error:
         raise UserError(f"secret file {path}: byte {error.start} is not UTF-8", "write the secret in ASCII") from None
     except OSError as error:
         raise UserError(f"secret file {path}: {error.strerror}", "make it readable for this user") from error
+
+
+def _filled(value: str, place: str) -> str:
+    if not value.strip():
+        raise UserError(f"{place} is empty", "put the secret there, or take its key out of cluster.yaml")
+    return value
 
 
 class Store:
@@ -687,7 +696,7 @@ class Store:
             )
         said, hint = f"answers {status}", "set store.url to https://" if _HTTPS_ONLY in words else ""
         if status in (401, 403):
-            said, hint = f"refuses access ({status})", "check store.token or store.username"
+            said, hint = f"refuses access ({status})", "check store.token, or store.username and store.password"
         return StoreError(f"InfluxDB at {self.url} {said}: {words}", hint)
 
 

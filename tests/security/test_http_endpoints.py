@@ -22,7 +22,7 @@ from app.errors import ClusterflowError, UserError
 from app.http_server import GuardedHandler, bears_token, cannot_listen
 from app.log import Log
 from cluster.load import parse_cluster
-from cluster.model import AlertsFrom, BridgeSettings, DeliverySettings, FileDestination, HttpJobs, Secret
+from cluster.model import AlertsFrom, BridgeSettings, DeliverySettings, FileDestination, HttpJobs, Secret, StoreSettings
 from cluster.sections.job_sources import is_loopback
 from delivery.deliver import Delivery
 from ingest.counters import Counters
@@ -62,11 +62,14 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 @pytest.mark.parametrize("kept", ["", " ", "\n\t\n"])
 @pytest.mark.parametrize("by", ["env", "file"])
-def test_an_empty_token_does_not_open_the_metrics(
+def test_an_empty_secret_opens_no_metrics_and_asks_no_store(
     by: str, kept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(UserError, match=r"bridge\.metrics_token: the token is empty"):
-        metrics_token(BridgeSettings(metrics_token=kept_secret(by, kept, tmp_path, monkeypatch)))
+    secret = kept_secret(by, kept, tmp_path, monkeypatch)
+    with pytest.raises(UserError, match=r"^(secret file|environment variable) \S+ is empty$"):
+        metrics_token(BridgeSettings(metrics_token=secret))
+    with pytest.raises(UserError, match=r"is empty$"):
+        Store(StoreSettings(username="clusterflow", password=secret))
 
 
 @pytest.mark.parametrize("by", ["env", "file"])
