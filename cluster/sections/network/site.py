@@ -17,7 +17,7 @@ from cluster.sections.network.maintenance import MAINTENANCE, Maintenance, build
 class OffHours:
     """Daily off-hours in the site's time zone; `start` > `end` wraps around midnight. `end` itself is on-hours."""
 
-    start: time = key(names.TIME_OF_DAY, "When off-hours begin, local time.", default=time(23, 0), name="from")
+    start: time = key(names.TIME_OF_DAY, "When off-hours begin, in `site.time_zone`.", default=time(23, 0), name="from")
     end: time = key(names.TIME_OF_DAY, "When they end; earlier than `from` wraps around midnight.", default=time(6, 0),
         name="to")
     weekends: bool = key(FLAG, "Whether all of Saturday and Sunday, local time, is off-hours too.", default=False)
