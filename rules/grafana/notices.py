@@ -67,8 +67,8 @@ _SETTINGS: dict[str, dict[str, Any]] = {
     "pagerduty": _PAGERDUTY,
     "teams": _TITLED,
     "opsgenie": {"message": TITLE, "description": MESSAGE},
-    # Telegram's HTML would choke on < and > in texts.
-    "telegram": {"message": MESSAGE, "parse_mode": "None"},
+    # Telegram has no title of its own, and its HTML would choke on < and > in texts.
+    "telegram": {"message": f"{TITLE}\n\n{MESSAGE}", "parse_mode": "None"},
 }
 
 

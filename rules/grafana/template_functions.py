@@ -233,6 +233,12 @@ def _length(value: Value) -> int:
     return len(value.encode()) if isinstance(value, str) else len(value)
 
 
+def _slice(value: Value, *ends: int) -> Value:
+    if not isinstance(value, list) or len(ends) > 2 or any(end > len(value) for end in ends):
+        raise TemplateError(f"slice of {value!r}")
+    return value[slice(*ends, *(len(value),) * (2 - len(ends)))] if ends else value
+
+
 def _match(pattern: Value, text: Value) -> bool:
     return re.search(_text(pattern), _text(text)) is not None
 
@@ -261,6 +267,7 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "print": printed,
     "index": _index,
     "len": _length,
+    "slice": _slice,
     "match": _match,
     "reReplaceAll": _replaced,
     "urlquery": lambda value: quote_plus(_text(value)),

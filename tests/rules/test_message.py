@@ -97,6 +97,35 @@ def test_several_alerts_are_counted_and_share_one_instruction() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("kind", "setting"), [("email", "message"), ("slack", "text"), ("telegram", "message")])
+def test_fifty_alerts_do_not_push_out_what_to_do(kind: str, setting: str) -> None:
+    """Telegram cuts after 4,096 characters, Teams refuses more than 28 kB: five in full, a line for each other."""
+    every = [
+        replace(
+            _told(ended=ended), annotations={**_told().annotations, texts.SOURCE: f"store-{number} (Model Storage)"}
+        )
+        for ended in (False, True)
+        for number in range(25)
+    ]
+    text = _sent(*every).settings(kind)[setting]
+    assert text.index("Silence") < 4_096
+    assert len(text) < 14_000
+    assert [text.count(f"store-{number} ") for number in (3, 20)] == [2, 2]
+    assert "firing: store-20 -> 203.0.113.9, 60GB, since 02:51 UTC\n" in text
+    assert "resolved: store-20 -> 203.0.113.9, 60GB, lasted 18m0s\n" in text
+
+
+def test_many_rules_that_cannot_be_evaluated_keep_their_names() -> None:
+    renamed = {"alertname": "DatasourceError", "rulename": EXFIL.title}
+    said = _lines(_sent(*[replace(_told(), labels={**_told().labels, **renamed})] * 6))
+    assert said[-1] == f"firing: {EXFIL.title}, since 02:51 UTC"
+
+
+def test_telegram_has_no_title_of_its_own() -> None:
+    for told in _told(), _told(ended=True):
+        assert _sent(told).settings("telegram")["message"].startswith(f"{_title(_sent(told))}\n\n")
+
+
 def test_one_of_two_is_over() -> None:
     """The title counts what fires."""
     notification = _sent(_told(), _told(ended=True))
