@@ -111,7 +111,9 @@ class _Plan:
         short = ((sums, limits.exfil_volume), (nights, limits.exfil_off_hours))
         long = ((_DAY, limits.exfil_24h), (7 * _DAY, limits.exfil_7d), (30 * _DAY, limits.exfil_30d))
         found: list[_Opening] = []
-        reported, open_until = 0, dict[str, int]()
+        # Of a minute that an incident has told of, nothing is in a long sum.
+        is_new, left = np.ones(len(weights), np.bool_), sums
+        reported, open_until, since = 0, dict[str, int](), dict[str, int]()
         names = list(self._groups)
         step = _LONG_STEP // _MINUTE
         for at in self._active(weights, step):
@@ -124,18 +126,24 @@ class _Plan:
                 for seconds, limit in long:
                     # Long sums begin with a whole hour.
                     whole = ((at + self._first) * _MINUTE - seconds) // _HOUR * _HOUR
-                    start = max(whole // _MINUTE - self._first, reported, 0)
-                    if begin is None and sums[min(at, len(weights))] - sums[start] > share * limit:
+                    start = max(whole // _MINUTE - self._first, 0)
+                    if begin is None and left[min(at, len(weights))] - left[start] > share * limit:
                         begin, hold = start, _DAY + _HOUR
             if begin is None:
                 continue
             reported = min(at, len(weights))
             moment = (at + self._first) * _MINUTE
+            fresh = self._by_group * is_new
             group = names[
-                leader(*(self._by_group[:, first:reported].sum(axis=1) for first in (begin, max(begin, reported - 60))))
+                leader(*(fresh[:, first:reported].sum(axis=1) for first in (begin, max(begin, reported - 60))))
             ]
+            first = begin + int(np.argmax(fresh[:, begin:reported].sum(axis=0) > 0))
             if open_until.get(group, 0) <= moment:
                 found.append(_Opening(moment, group, self._culprit(group, begin, reported)))
+                since[group] = first
+            since[group] = min(since[group], first)
+            is_new[since[group] : reported] = False
+            left = np.concatenate([[0.0], np.cumsum(weights * is_new)])
             open_until[group] = max(open_until.get(group, 0), moment + hold)
         return found
 

@@ -301,6 +301,29 @@ def test_a_theft_that_an_outage_held_back_is_told(
     assert begun(pl.concat(found)) == [(kind, "store-1")]
 
 
+def test_a_burst_that_everybody_knows_hides_no_drip(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
+    """Each night training sends 14 GB, which is told; 28 GB a day of model storage are in no short sum, and 7 days'."""
+    cluster = cluster_of(influxdb_v1.url, fresh_database)
+    night, days = 2 * HOUR, 4
+    bursts = [stolen([talk("gpu-7", MANY[3])], 14e9, 900, delay=day * DAY + night) for day in range(days)]
+    drip = stolen([talk("store-1", dst) for dst in MANY[:2]], 28e9 * days, days * DAY)
+    store = put(cluster, pl.concat([drip, *bursts]))
+    found = judged(study_of(cluster, store), NOW, NOW + days * DAY)
+    is_night = pl.col(schema.SRC) == "gpu-7"
+    assert found.filter(is_night).get_column(schema.LEAK_REPORTED.name).n_unique() >= 3
+    week = found.filter(~is_night).row(0, named=True)
+    assert (week[schema.KIND], week[schema.SRC]) == ("7d", "store-1")
+    assert "gpu-7" not in week[schema.LARGEST]
+    # The bursts are told already.
+    assert week[schema.EVENT_BYTES.name] == pytest.approx(cluster.thresholds.exfil_7d, rel=0.01)
+    # What is told already is read back from the rows.
+    middle = NOW + 3 * DAY
+    scene.write(store, schema.EXFILTRATION, found.filter(pl.col(WINDOW) < middle), schema.EXFILTRATION.kept)
+    again = judged(study_of(cluster, store), middle, NOW + days * DAY)
+    store.close()
+    assert again.equals(found.filter(pl.col(WINDOW) >= middle))
+
+
 def test_a_group_that_may_send_more_counts_less(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
     plain = cluster_of(influxdb_v1.url, fresh_database)
     store = put(plain, stolen([talk("gpu-1", MANY[0])], MODEL, 20 * HOUR))

@@ -17,8 +17,9 @@ the mean counts as sent to unapproved addresses.
 The same is learnt of all that a group of role custom sends outside: people's machines are in no sum. A day of theirs
 beyond its limit counts.
 
-Bytes are reported once: all sums start over when one was too large. Until its hold is over, the group's next one
-prolongs the incident and is no second alert.
+Bytes are reported once: what was in a sum that was too large is in no later one. What left before that sum began stays
+in the longer ones: a burst that everybody knows must not wipe out what dripped for weeks. Until its hold is over, the
+group's next one prolongs the incident and is no second alert.
 
 [1] Hahn, Meeker, Escobar: Statistical Intervals, 2nd ed. 2017, section 4.8 (prediction interval).
 """
@@ -30,7 +31,7 @@ import numpy as np
 import polars as pl
 
 from analysis.baseline import Flags, Floats
-from analysis.detectors.egress.history import BYTES, DAY, HOUR, MONTH, WEEK
+from analysis.detectors.egress.history import BIN, BYTES, DAY, HOUR, MONTH, WEEK
 from analysis.detectors.egress.ledger import borders
 from app.words import amount
 from cluster.model import Artefact, Thresholds
@@ -48,6 +49,8 @@ _MOST = 0.8
 _ACTIVE = 0.01
 """Share of a sum that a group must have sent within the last hour to give the incident its name."""
 _NAMED = 3
+_EXACT = 16
+"""Spans of reported bytes, the newest, that are kept out of long sums to the bin: each asks for an hour's bins."""
 _LONGEST = 240
 
 MIN_DAYS = 7
@@ -148,9 +151,10 @@ class Incident:
         """The group that sent most."""
         return self.tags[schema.SRC_GROUP]
 
-    def again(self, at: int, hold: int, untold: float) -> "Incident":
+    def again(self, at: int, hold: int, untold: float, since: int) -> "Incident":
         """Return it after another sum was too large, with what that sum has and no incident had yet."""
-        return replace(self.grown(at, untold), reported=at, until=max(self.until, at + hold))
+        since = min(self.since, since)
+        return replace(self.grown(at, untold), since=since, reported=at, until=max(self.until, at + hold))
 
     def grown(self, at: int, sent: float) -> "Incident":
         """Return it with the bytes that left until a moment."""
@@ -162,7 +166,8 @@ class State:
     """What is carried from moment to moment.
 
     Attributes:
-        reported: until when all bytes are reported.
+        reported: when a sum was last too large: the sums of minutes begin there.
+        spans: from when until when all bytes are reported, the earliest first; no two touch.
         open: incidents by the group that sent most.
         reports: group and whole hour of every report that what is usual may still reach.
         told: tags of incidents, by group, that were opened when the same windows were last judged.
@@ -172,10 +177,32 @@ class State:
     open: dict[str, Incident] = field(default_factory=dict)
     reports: frozenset[tuple[str, int]] = frozenset()
     told: Mapping[str, dict[str, str]] = field(default_factory=dict)
+    spans: tuple[tuple[int, int], ...] = ()
 
     def copy(self) -> "State":
         """Return one that changes by itself."""
-        return State(self.reported, dict(self.open), self.reports)
+        return State(self.reported, dict(self.open), self.reports, spans=self.spans)
+
+    def cover(self, *spans: tuple[int, int]) -> None:
+        """Note from when until when all bytes are reported."""
+        merged: list[tuple[int, int]] = []
+        for begin, end in sorted((*self.spans, *spans)):
+            if merged and begin <= merged[-1][1]:
+                merged[-1] = merged[-1][0], max(end, merged[-1][1])
+            else:
+                merged.append((begin, end))
+        self.spans = tuple(span for span in merged if span[1] >= merged[-1][1] - MONTH - DAY)
+
+    def unreported(self, begin: int, end: int) -> list[tuple[int, int]]:
+        """Return the stretches of [begin, end) of which nothing is reported, in bins; long ago, in hours."""
+        found = []
+        for number, (first, last) in enumerate(self.spans, start=_EXACT - len(self.spans)):
+            step = BIN if number >= 0 else HOUR
+            until = min(first // step * step, end)
+            if begin < until:
+                found.append((begin, until))
+            begin = max(begin, -(-last // step) * step)
+        return [*found, (begin, max(begin, end))]
 
     def note(self, *reports: tuple[str, int]) -> None:
         """Note when a sum of a group was too large, and forget what no look at the past reaches any more."""
@@ -206,9 +233,17 @@ def untold(state: State, groups: Sequence[str], sent: Floats) -> float:
 
 
 def report(
-    state: State, at: int, horizon: Horizon, *, talks: pl.DataFrame, sent: float, untold: float, group: str
+    state: State,
+    at: int,
+    horizon: Horizon,
+    *,
+    talks: pl.DataFrame,
+    sent: float,
+    untold: float,
+    group: str,
+    since: int | None = None,
 ) -> Incident:
-    """Open an incident of a group, or prolong the one that it has; everything before `at` is reported.
+    """Open an incident of a group, or prolong the one that it has; from its begin to `at` all is reported.
 
     Args:
         state: changed.
@@ -218,21 +253,30 @@ def report(
         sent: bytes of the sum.
         untold: those of them that no open incident has.
         group: the one that gives it its name.
+        since: when the first bytes of the sum left; None: the first of `talks`.
     """
     before = state.open.get(group)
+    since = first_of(at, talks) if since is None else since
     if before:
-        incident = before.again(at, horizon.hold, untold)
+        incident = before.again(at, horizon.hold, untold, since)
     else:
-        incident = _opened(at, horizon, talks, sent, group)
+        incident = _opened(at, horizon, talks, sent, group=group, since=since)
         # Late bytes make it begin earlier, with other names: as another alert it would be told twice.
         incident = replace(incident, tags=state.told.get(group, incident.tags))
     state.open[group] = incident
     state.reported = at
+    state.cover((incident.since, at))
     state.note((group, at))
     return incident
 
 
-def _opened(at: int, horizon: Horizon, talks: pl.DataFrame, sent: float, group: str) -> Incident:
+def first_of(at: int, *talks: pl.DataFrame) -> int:
+    """Return when the first bytes of conversations left; `at` where there are none."""
+    begins = [frame.get_column(WINDOW).min() for frame in talks]
+    return min((int(begin) for begin in begins if begin is not None), default=at)  # type: ignore[arg-type]
+
+
+def _opened(at: int, horizon: Horizon, talks: pl.DataFrame, sent: float, *, group: str, since: int) -> Incident:
     pairs = (
         talks.group_by(schema.SRC, schema.DST)
         .agg(pl.col(BYTES).sum())
@@ -248,14 +292,13 @@ def _opened(at: int, horizon: Horizon, talks: pl.DataFrame, sent: float, group: 
         tags[schema.SRC] = schema.OTHER
     largest = largest[:_LONGEST] or schema.OTHER
     tags |= {schema.KIND: horizon.kind.value, schema.SRC_GROUP: group, schema.LARGEST: largest}
-    since = talks.get_column(WINDOW).min()
     return Incident(
         tags,
         sent,
         talks.get_column(schema.SRC).n_unique(),
         talks.get_column(schema.DST).n_unique(),
         max(pairs.height - _NAMED, 0),
-        at if since is None else int(since),  # type: ignore[arg-type]
+        since,
         at,
         at,
         at + horizon.hold,
@@ -309,6 +352,8 @@ def state_of(stored: pl.DataFrame, at: int) -> tuple[State, dict[str, int]]:
     state, seen = State(), dict[str, int]()
     if kept.height:
         state.note(*kept.select(schema.SRC_GROUP, reported).unique().iter_rows())
+        begun = kept.select(pl.col(schema.LEAK_SINCE.name).cast(pl.Int64), reported).unique()
+        state.cover(*begun.iter_rows())
     for row in kept.iter_rows(named=True):
         state.reported = max(state.reported, row[reported])
         tags = _tags(row)

@@ -394,9 +394,9 @@ class _Slow:
         study = self._study
         until = boundary(min(at, self._span.final))
         for horizon in study.slow:
-            begin = self._begin(state, at, horizon)
-            sent = self._sent(_COUNTED, begin, until, at)
-            lately = self._sent(_COUNTED, max(begin, at - HOUR), until, at)
+            begin = (at - horizon.seconds) // HOUR * HOUR
+            sent = self._unreported(state, (begin, at), until, at)
+            lately = self._unreported(state, (at - HOUR, at), until, at)
             beyond, learnt = np.zeros(len(sent)), None
             if horizon.kind is Leak.DAY:
                 beyond, learnt = self._beyond(state, begin, until, at, sent)
@@ -404,22 +404,30 @@ class _Slow:
                 continue
             # What is beyond the usual is by the day: that it goes on is not asked.
             group = study.groups[exfiltration.leader(sent + beyond, lately + beyond)]
-            talks = self._talks(self._counted, begin, until, at)
+            talks, since = self._talks(state, begin, until, at)
             if learnt is not None and learnt.height:
+                since = exfiltration.first_of(since, learnt)
                 talks = learnt if beyond.sum() > sent.sum() else pl.concat([learnt, talks])
             kind = Leak.LEARNT if beyond.sum() > sent.sum() else horizon.kind
             named = Horizon(kind, horizon.seconds, horizon.limit)
             # What is beyond the usual is in no incident: these go on with what unapproved addresses get.
             untold = exfiltration.untold(state, study.groups, sent) + float(beyond.sum())
+            for name in set(state.open).intersection(study.groups):
+                before = self._unreported(state, (begin, state.open[name].since), until, at)
+                untold += float(before[study.groups.index(name)])
             return exfiltration.report(
-                state, at, named, talks=talks, sent=float((sent + beyond).sum()), untold=untold, group=group
-            )
+                state, at, named, talks=talks, sent=float((sent + beyond).sum()), untold=untold, group=group,
+                since=since,
+            )  # fmt: skip
         return None
 
-    def _begin(self, state: State, at: int, horizon: Horizon) -> int:
-        """Return where a sum begins: with a whole hour, unless what was reported ends later."""
-        begin = (at - horizon.seconds) // HOUR * HOUR
-        return max(begin, -(-state.reported // BIN) * BIN)
+    def _unreported(self, state: State, span: tuple[int, int], until: int, at: int) -> Floats:
+        """Return [group] bytes of what counts that left in a span and that no incident has told of."""
+        sent = np.zeros(len(self._study.groups))
+        for moments in state.unreported(*span):
+            first, last = (self._sent(_COUNTED, moment, until, at) for moment in moments)
+            sent += first - last
+        return sent
 
     def _sent(self, kind: int, begin: int, until: int, at: int) -> Floats:
         """Return [group] bytes of what counts, or of what is learnt."""
@@ -445,8 +453,13 @@ class _Slow:
         head = [self._history.head(begin)] if self._is_cut(begin, until) else []
         return pl.concat([*head, hours, self._history.bins(max(begin, until), at)])
 
-    def _talks(self, names: pl.DataFrame, begin: int, until: int, at: int) -> pl.DataFrame:
-        return self._sums(begin, until, at).join(names, on=CODE).select(*TALK, WINDOW, BYTES)
+    def _talks(self, state: State, begin: int, until: int, at: int) -> tuple[pl.DataFrame, int]:
+        """Return who talked, without hours that are reported in part; and when the first unreported bytes left."""
+        begin = state.unreported(begin, at)[0][0]
+        found = self._sums(begin, until, at).join(self._counted, on=CODE).select(*TALK, WINDOW, BYTES)
+        end = pl.col(WINDOW) + pl.when(pl.col(WINDOW) < until).then(HOUR).otherwise(BIN)
+        is_told = pl.any_horizontal(False, *((end > first) & (pl.col(WINDOW) < last) for first, last in state.spans))
+        return found.filter(~is_told), exfiltration.first_of(at, found)
 
     def _beyond(
         self, state: State, begin: int, until: int, at: int, sent: Floats
@@ -460,7 +473,7 @@ class _Slow:
         limits = study.cluster.thresholds
         # What comes once a day comes a little earlier than the day before, or by an hour where the clock is put
         # forward: two of them in one sum would be a theft.
-        begin = max(begin, next_hour(at - DAY) + HOUR)
+        begin = max(begin, next_hour(at - DAY) + HOUR, -(-state.reported // BIN) * BIN)
         # Less than may leave at all is not looked at closer: it is too little even if nothing of it is usual.
         most = sent + self._sent(_LEARNT, begin, until, at)
         if (most / study.scale).sum() <= limits.exfil_24h:
