@@ -1141,14 +1141,14 @@ class Shape(StrEnum):
 
 SHAPE_WORDS = {
     Shape.TUNNEL: "tunnel",
-    Shape.COVERT: "ICMP or DNS",
+    Shape.COVERT: "ICMP, DNS or NTP",
     Shape.NO_SERVICE: "port without a service",
     Shape.PULL: "fetched from outside",
     Shape.STEADY: "steady connection",
 }
 SHAPE = Measurement(
     "shape",
-    "Odd ways out to unapproved addresses, whatever is sent: tunnels, ICMP and DNS with volume, ports without a "
+    "Odd ways out to unapproved addresses, whatever is sent: tunnels, ICMP, DNS and NTP with volume, ports without a "
     "service, what outsiders fetch, connections that stay open at a constant rate. All groups together, as in "
     "`exfiltration`: a row when a sum is too large, then every 5 min.",
     EXFILTRATION.tags,

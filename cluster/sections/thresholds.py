@@ -36,7 +36,7 @@ class Thresholds:
         "Hidden channel: bytes that all watched groups together may send to unapproved addresses within an hour "
         "through tunnels (GRE, ESP, IP in IP, VXLAN, QUIC); as much to ports without a service.",
         default=1_000_000_000)
-    channel_small_bytes: int = key(names.SIZE, "The same over ICMP and DNS.", default=200_000_000)
+    channel_small_bytes: int = key(names.SIZE, "The same over ICMP, DNS and NTP.", default=200_000_000)
     pull_bytes: int = key(names.SIZE,
         "Pull: bytes that outsiders which nobody approved may fetch from watched groups within an hour; inference, "
         "which answers anybody, aside.", default=2_000_000_000)

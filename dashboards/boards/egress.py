@@ -493,7 +493,7 @@ def _shapes(cluster: Cluster) -> Built:
         schema.SHAPE,
         Face(
             "shapes", "Odd ways out, 30 d",
-            "Incidents: tunnels, ICMP and DNS with volume, ports without a service, what outsiders fetched, "
+            "Incidents: tunnels, ICMP, DNS and NTP with volume, ports without a service, what outsiders fetched, "
             "connections that stayed open at a constant rate; to unapproved addresses only.",
             "Who opened a connection is told from ports. `other` stands for several, of which none has most of the "
             "bytes; names are those of the begin.",

@@ -13,11 +13,12 @@ from store import schema
 
 _HOUR = 3_600
 _GRE, _TCP, _UDP, _SSH = 47, 6, 17, 22
-_DNS, _QUIC = 53, 443
+_QUIC = 443
 _REQUEST = 200_000
 _BEACON = 77
 """Stream of random numbers."""
 _SMALL = frozenset({1, 58})
+_SMALL_PORTS = frozenset({(_TCP, 53), (_UDP, 53), (_UDP, 123)})
 _HELD = 26 * _HOUR
 """A steady connection is one incident while it goes on, and for a day after."""
 
@@ -140,7 +141,7 @@ def beacon(
 def _channel_limit(cluster: Cluster, proto: int, port: int) -> int:
     """Return how much may leave in an hour by a protocol and port; 0: as much as by any other."""
     limits = cluster.thresholds
-    if proto in _SMALL or (proto in (_TCP, _UDP) and port == _DNS):
+    if proto in _SMALL or (proto, port) in _SMALL_PORTS:
         return limits.channel_small_bytes
     if proto == _UDP and port == _QUIC:
         return limits.channel_bytes

@@ -424,4 +424,9 @@ def test_what_samples_say_is_judged_by_what_left_at_least(influxdb_v1: LocalInfl
     assert told() == 0
     add(store, stolen([talk("gpu-2", MANY[0])], 1.5e9, 5 * HOUR, delay=12 * HOUR))
     assert told() == 1
+    # One device that is told to see next to nothing must not silence the sum of all.
+    store.write(f"exporter,exporter=c,shard=0 sampling={2**31 - 1}i {NOW}".encode(), schema.MINUTE)
+    assert told() == 0
+    add(store, stolen([talk("gpu-2", MANY[0])], 100e9, 5 * HOUR, delay=12 * HOUR))
+    assert told() == 1
     store.close()

@@ -102,6 +102,7 @@ WAYS = {
         Shape.TUNNEL, ("other", "other"), 1.3e9,
     ),
     "dns": Way((talk("store-1", MANY[0], "udp", "dns"),), Shape.COVERT, ("store-1", MANY[0]), 0.4e9),
+    "ntp": Way((talk("store-1", MANY[0], "udp", "ntp"),), Shape.COVERT, ("store-1", MANY[0]), 0.4e9),
     "icmp": Way((talk("store-1", MANY[0], "icmp", "other"),), Shape.COVERT, ("store-1", MANY[0]), 0.4e9),
     "a port without a service": Way(
         (talk("gpu-2", MANY[0], "tcp", "other"),), Shape.NO_SERVICE, ("gpu-2", MANY[0]), 1.3e9
@@ -144,7 +145,7 @@ NEAR_MISSES = {
     "an approved VPN": sent((talk("store-1", "198.51.100.7", "esp", "other"),), 40e9, DAY),
     "a tunnel that carries keepalives": sent((talk("gpu-1", MANY[0], "gre", "other"),), 0.2e9, DAY),
     "a resolver that asks for everybody": sent((talk("gpu-1", MANY[0], "udp", "dns"),), 15e6 * 24, DAY, open_for=9.0),
-    "time": sent(tuple(talk(f"gpu-{n}", MANY[0], "udp", "ntp") for n in range(4)), 2e6, DAY, open_for=1.0),
+    "time of 2,000 nodes": sent((talk("gpu-1", MANY[0], "udp", "ntp"),), 240e6, DAY, open_for=30.0),
     "a health check that pings": sent((talk("gpu-1", MANY[0], "icmp", "other"),), 10e6, DAY, open_for=1.0),
     "answers of inference": sent((talk("infer-1", MANY[0], answers=True),), 30e9, 6 * HOUR),
     "downloads: what acknowledges them leaves": sent((talk("gpu-1", MANY[0], "udp", "quic"),), 0.8e9 * 6, 6 * HOUR),

@@ -42,6 +42,9 @@ _PACKET = 1_500
 """Bytes of the largest packets that leave: the fewer were sampled, the wider the error."""
 _SURE = 1.645
 """Standard errors below an estimate under which the truth lies once in twenty times."""
+_DOUBT = 3.0
+"""An estimate of so many times a limit is too much whatever the samples: one device that is told to see 1 packet in two
+billion would else silence all sums. No real rate (1 in 16 million) reaches it by day."""
 
 _LEAST_STEP = 10
 """Short sums are judged at every window, but not more often than that, in seconds."""
@@ -146,7 +149,7 @@ class ExfiltrationStudy:
         until = boundary(at)
         if until not in self._rates:
             self._rates = {until: self.sampling or sampling_before(self._store, until)}
-        return sent - _SURE * math.sqrt((self._rates[until] - 1) * _PACKET * sent)
+        return max(sent - _SURE * math.sqrt((self._rates[until] - 1) * _PACKET * sent), sent / _DOUBT)
 
     def judge(self, span: Span, jobs: Sequence[Job]) -> Points:
         """Return the rows of all moments from `span.start` on that have closed."""

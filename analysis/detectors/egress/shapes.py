@@ -1,7 +1,7 @@
 """Odd ways out: which conversations with unapproved addresses have a shape that no ordinary use has.
 
     tunnel      protocols that carry others (GRE, ESP, IP in IP ...), VXLAN and QUIC
-    covert      ICMP and DNS: a few bytes are their business, volume is not
+    covert      ICMP, DNS and NTP: a few bytes are their business, volume is not
     no_service  TCP, UDP and SCTP to a port that no service has
     pull        the outside opened the connection and reads; not from inference, which answers anybody
     steady      one conversation, open at a constant rate for half a day
@@ -33,7 +33,7 @@ _ICMP = ("icmp", "ipv6-icmp")
 _NEIGHBOURS = ("igmp", "ospf", "eigrp", "pim", "vrrp", "rsvp", "unknown", schema.OTHER)
 """What routers say to each other, and records that name no protocol: no tunnels."""
 _TUNNEL_PORTS = frozenset({443, 4789})
-_NAME_PORTS = frozenset({53})
+_SMALL_PORTS = frozenset({53, 123})
 
 STEADY_HOURS = 12
 _OPEN = 0.9
@@ -58,12 +58,12 @@ def shape_of(services: Sequence[Service], serving: Sequence[str]) -> pl.Expr:
 
     is_other = ~proto.is_in([*_WITH_PORTS, *_ICMP, *_NEIGHBOURS])
     is_pull = (pl.col(schema.INITIATOR) == schema.BY_DESTINATION) & ~pl.col(schema.SRC_GROUP).is_in(list(serving))
-    names = (named(_NAME_PORTS, _UDP) & (proto == "udp")) | (named(_NAME_PORTS, _TCP) & (proto == "tcp"))
+    small = (named(_SMALL_PORTS, _UDP) & (proto == "udp")) | (named(_SMALL_PORTS, _TCP) & (proto == "tcp"))
     is_answer = pl.col(schema.INITIATOR) == schema.BY_DESTINATION
     return (
         pl.when(is_other | ((proto == "udp") & named(_TUNNEL_PORTS, _UDP) & ~is_answer))
         .then(pl.lit(Shape.TUNNEL.value))
-        .when(proto.is_in(_ICMP) | names)
+        .when(proto.is_in(_ICMP) | small)
         .then(pl.lit(Shape.COVERT.value))
         .when(proto.is_in(_WITH_PORTS) & (service == schema.OTHER) & ~is_answer)
         .then(pl.lit(Shape.NO_SERVICE.value))

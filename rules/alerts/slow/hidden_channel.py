@@ -1,4 +1,4 @@
-"""Much goes to unapproved addresses through tunnels, ICMP, DNS, or to ports without a service."""
+"""Much goes to unapproved addresses through tunnels, ICMP, DNS, NTP, or to ports without a service."""
 
 from app.units import format_size
 from cluster.model import Cluster
@@ -19,7 +19,7 @@ def build(cluster: Cluster) -> RuleSet:
         title="Hidden channel to unapproved addresses",
         words={
             Shape.TUNNEL: f" through tunnels: {much} within an hour",
-            Shape.COVERT: f" over ICMP or DNS: {little} within an hour",
+            Shape.COVERT: f" over ICMP, DNS or NTP: {little} within an hour",
             Shape.NO_SERVICE: f" on ports without a service: {much} within an hour",
         },
         threshold="channel_bytes",
