@@ -27,6 +27,7 @@ from delivery.event import (
     panel_url,
 )
 from delivery.parties import Parties, with_sighting
+from operations.alert_history import StoredAlert
 from operations.sightings import Sighting, Sightings
 from rules import runbook
 from rules.common import texts
@@ -45,6 +46,9 @@ _FACTS = (*texts.FACTS, texts.NODE, texts.JOB, texts.COST, texts.WHAT_TO_DO)
 _RENEWED_SECONDS = 300
 """So much later Grafana may say that an alert began which goes on: after a restart it may know no more than when it
 last went from Recovering back to Alerting. Between notifications its Alertmanager keeps the first time."""
+
+_ADOPTED = "adopted"
+"""Mark of an open alert that only the history knew."""
 
 _MOST_CLOSED = 1000
 """Alerts that have ended and are remembered, so that their end is not told again."""
@@ -168,8 +172,12 @@ class AlertBook:
         failing = {key: dict(rules) for key, rules in self._failing.items()}
         self._before = dict(self._open), dict(self._closed), failing
         events: list[Document] = []
-        for report in reports:
-            key, incident = report.key(), self._incident(report)
+        for given in reports:
+            key, report = given.key(), given
+            if _ADOPTED in self._open.get(key, {}):
+                # Told again, whole, by the id that it had.
+                report = replace(given, began=epoch(self._open.pop(key)["time"]))
+            incident = self._incident(report)
             if self._is_over(key, incident, report):
                 continue
             if not may_renew and self._is_another(key, incident, report):
@@ -234,6 +242,35 @@ class AlertBook:
         gone = [key for key, begin in self._open.items() if key not in going_on and at(begin, "action") not in blind]
         events = self.take(told, may_renew=True)
         return [*(self._end(key, now) for key in gone), *events]
+
+    def adopt(self, stored: Iterable[StoredAlert]) -> None:
+        """Take what fires by the history for open, unless it is known: a spool that was restored or lost knows less.
+
+        What goes on is told again by the ids that it had; what does not has ended.
+        """
+        for one in stored:
+            key = event_id("alert", one.rule, one.labels)
+            incident = event_id(self._cluster.name, key, float(one.began))
+            # Others may write the same history.
+            if incident != one.id or key in self._open or incident in self._closed:
+                continue
+            event = Event(
+                id=event_id("alert", incident, State.FIRING.value),
+                incident=incident,
+                kind=EventKind.ALERT,
+                action=one.rule,
+                title=one.title,
+                cluster=self._cluster.name,
+                time=float(one.began),
+                state=State.FIRING,
+                severity=EventSeverity(one.severity),
+                summary=one.summary,
+                source=Party(name=one.tags[schema.SRC], address=one.seen.src_address),
+                destination=Party(address=one.seen.dst_address),
+                labels=one.labels,
+                facts=one.facts,
+            )
+            self._open[key] = {**event.document(), _ADOPTED: True}
 
     def undo(self) -> None:
         """Forget the last take: its events could not be kept."""
@@ -368,7 +405,7 @@ class AlertBook:
 
     def _end(self, key: str, ended: float) -> Document:
         """Return the event that ends an alert: what was said of it last, and when it was over."""
-        begin = self._open.pop(key)
+        begin = {name: one for name, one in self._open.pop(key).items() if name != _ADOPTED}
         incident = str(at(begin, "incident"))
         for one in (incident, *self._failing.pop(key, {}).values()):
             self._close(one, ended)

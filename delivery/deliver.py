@@ -41,6 +41,7 @@ from delivery.transports.kafka_transport import Kafka
 from delivery.transports.syslog_transport import Syslog
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
+from operations.alert_history import open_alerts
 from operations.sightings import Sightings
 from rules.evaluate.evaluator import ERROR_ALERT, Evaluator
 from rules.evaluate.states import Outcome, State, Transition
@@ -301,6 +302,8 @@ class Delivery:
             # What is pending, or keeps firing, is reported by ticks of before.
             evaluator = self._new_evaluator()
             self._ticks.begin(self._ticked_at, end, max((one.remembered() for one in evaluator.rules), default=0))
+            with self._book_lock:
+                self._book.adopt(open_alerts(self._store, self._ticks.told_from))
         for tick in self._ticks.until(end):
             evaluator, moment = self._new_evaluator() if tick.is_new else evaluator, tick.moment
             told = evaluator.tick(moment, tick.since)

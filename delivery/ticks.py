@@ -57,12 +57,13 @@ class Ticks:
 
     Attributes:
         is_behind: whether ticks were left for the next turn.
+        told_from: the first tick of which alerts are told.
         starting_until: epoch second up to which all may be starting for the first time; 0 after a restart.
     """
 
     def __init__(self, log: Log, clock: Callable[[], float] = time.monotonic) -> None:
         self._log, self._clock = log, clock
-        self._last = self._told_from = 0
+        self.told_from = self._last = 0
         self._took = 0.0
         # When making up for what was missed has taken too long; never while nothing is missed.
         self._ends = _NEVER
@@ -78,10 +79,10 @@ class Ticks:
             remembered: seconds for which an evaluation can matter to a later one.
         """
         missed = end if before is None else max(before + INTERVAL_SECONDS, end - _CATCH_UP_SECONDS)
-        self._told_from = min(missed, end)
+        self.told_from = min(missed, end)
         if before is None:
             self.starting_until = end + _STARTING_SECONDS
-        first = self._told_from - remembered
+        first = self.told_from - remembered
         self._last = first - first % INTERVAL_SECONDS - INTERVAL_SECONDS
         self._took, self.is_behind = 0.0, False
 
@@ -103,13 +104,13 @@ class Ticks:
 
     def _next(self, end: int) -> Tick:
         moment = self._last + INTERVAL_SECONDS
-        is_told, is_new = moment >= self._told_from, False
+        is_told, is_new = moment >= self.told_from, False
         if is_told:
             # One that slept for long goes on as a new one would, of which as much is asked.
             is_new = self._ends == _NEVER and moment < end - _CATCH_UP_SECONDS
             # A clock that was set back has the present come before the last.
             moment = min(end - _CATCH_UP_SECONDS if is_new else moment, end)
-            self._told_from = min(self._told_from, moment)
+            self.told_from = min(self.told_from, moment)
         if moment == end:
             self._ends = _NEVER
         elif self._ends == _NEVER:
@@ -123,6 +124,6 @@ class Ticks:
             )
             # A gap no longer than what the store takes anyway must not have what waits begin again each time.
             is_new = not is_told or end - self._last > max(_LONGEST_GAP_SECONDS, 2 * self._took)
-            moment = self._told_from = end
+            moment = self.told_from = end
             is_told = True
         return Tick(moment, 0 if is_new else min(self._last, moment - 1), is_told, is_new)

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import polars as pl
@@ -142,6 +143,26 @@ def test_each_change_is_one_row_through_restarts(scene: Scene) -> None:
     scene.later(now + 2420)
     assert [row[schema.CHANGE] for row in scene.rows()] == ["fired", "resolved", "fired"]
     assert len({row[schema.INCIDENT.name] for row in scene.rows()}) == 2
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_an_alert_keeps_its_id_where_the_spool_is_lost(scene: Scene, tmp_path: Path, *, goes_on: bool) -> None:
+    """Or restored from before it began; evaluated again, it began 15 minutes ago at most."""
+    began = int(time.time()) // 10 * 10 - 3600
+    scene.send(began - 20, 2_000_000_000)
+    scene.tick(began)
+    if goes_on:
+        for minutes in range(10, 70, 10):
+            scene.send(began + 60 * minutes, 2_000_000_000)
+    (before,) = scene.rows()
+    scene.delivery.stop(time.time())
+    rmtree(tmp_path / "state")
+    scene.start()
+    scene.tick(began + 3600)
+    row = scene.rows()[0]
+    assert (row[schema.INCIDENT.name], row["time"]) == (before[schema.INCIDENT.name], before["time"])
+    states = [one[schema.ALERT_STATE.name] for one in scene.rows()]
+    assert states == (["firing"] if goes_on else ["resolved", "resolved"])
 
 
 def test_changes_wait_for_a_store_that_is_away(tmp_path: Path, settings: StoreSettings) -> None:
