@@ -80,7 +80,7 @@ PROTOCOL = (
 
 SIZE = (
     f"{texts.bytes_of('bytes')}: {texts.bytes_of('sent')} sent, {texts.bytes_of('received')} received, "
-    f"{texts.whole('flows')} flow records"
+    f"{texts.many('flows', 'flow record')}"
 )
 
 

@@ -97,6 +97,11 @@ def whole(name: str) -> str:
     return number(name, '{{ printf "%.0f" .Value }}')
 
 
+def many(name: str, word: str) -> str:
+    """Return how many there are, in words: ``1 node``, ``3 nodes``."""
+    return f"{whole(name)} {word}{number(name, '{{ if ne .Value 1.0 }}s{{ end }}', 's')}"
+
+
 def named(tag: str, many: str = "addresses that no inventory knows") -> str:
     """Return an end's name by its label, or words where it stands for many.
 

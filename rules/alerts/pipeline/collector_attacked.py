@@ -26,7 +26,7 @@ def build(cluster: Cluster) -> RuleSet:
     what = f"{{{{ $labels.{schema.REASON} }}}}"
     within = format_duration(LATELY)
     summary = (
-        f"The flow collector: {what}, {texts.whole('times')} times within {within}. A datagram that kills "
+        f"The flow collector: {what}, {texts.many('times', 'time')} within {within}. A datagram that kills "
         "nfacctd blinds all of monitoring while it is sent."
     )
     what_to_do = (

@@ -31,12 +31,12 @@ def build(cluster: Cluster) -> RuleSet:
         measures=(Measure("points", points.per_series("Points that InfluxDB refused for good."), since),),
         threshold=Threshold("points_refused", Comparison.ABOVE, cluster.thresholds.points_refused),
         annotations=texts.annotations(
-            summary=f"InfluxDB refused {texts.whole('points')} points within {within} ({writer}): what was in them "
+            summary=f"InfluxDB refused {texts.many('points', 'point')} within {within} ({writer}): what was in them "
             "is on no board, and no rule sees it.",
             source=writer,
             destination="InfluxDB",
             protocol="line protocol",
-            size=f"unknown: {texts.whole('points')} points",
+            size=f"unknown: {texts.many('points', 'point')}",
             duration=f"within {within}",
             what_to_do="`event=points_refused` in the log of `clusterflow ingest` (write) or `clusterflow analyze` "
             "(analysis) has InfluxDB's words: a limit of series is raised in influxdb.conf, a field of another type "

@@ -34,7 +34,7 @@ def build(cluster: Cluster) -> RuleSet:
     summary = (
         f"{source} sent to {destination} over {conversations.PROTOCOL}. {group} never sent more than {limit} to "
         f"{{{{ $labels.{schema.NETWORK} }}}} before; now it is {texts.bytes_of('bytes')}, from "
-        f"{_many('sources', 'source')} to {_many('destinations', 'destination')}."
+        f"{texts.many('sources', 'source')} to {texts.many('destinations', 'destination')}."
     )
     what_to_do = (
         "Ask the owner of the source what it does there: a new mirror, another provider, a move to other addresses. It "
@@ -67,8 +67,3 @@ def _measures(found: Select) -> tuple[Measure, ...]:
         Measure(name, each.take(column).per_series(f"{name} of a new network.".capitalize()), SHOWN_SECONDS)
         for name, column in columns.items()
     )
-
-
-def _many(measure: str, word: str) -> str:
-    """Return how many: ``1 source``, ``3 sources``."""
-    return f"{texts.whole(measure)} {word}{texts.number(measure, '{{ if ne .Value 1.0 }}s{{ end }}', 's')}"

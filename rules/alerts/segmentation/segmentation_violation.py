@@ -24,7 +24,7 @@ def build(cluster: Cluster) -> RuleSet:
     source, destination = breaches.source(cluster), breaches.destination(cluster)
     summary = (
         f"{source} talked to {destination} over {breaches.PROTOCOL}, which `allowed` does not list: "
-        f"{texts.bytes_of('bytes')} in {texts.whole('flows')} flow records within "
+        f"{texts.bytes_of('bytes')} in {texts.many('flows', 'flow record')} within "
         f"{format_duration(limits.violation_window)} (alerts above {format_size(limits.violation_bytes)}, or from "
         f"{limits.violation_flows} records)."
     )

@@ -20,7 +20,7 @@ def build(cluster: Cluster) -> RuleSet:
     about = f", about {compared}" if compared else ""
     summary = (
         f"{source} sent {texts.bytes_of('bytes')} to {destination} within 24 hours{about}: more than "
-        f"{format_size(limit)} in portions too small for other rules, in {texts.whole('hours')} of the last 168 hours."
+        f"{format_size(limit)}, however small the portions, in {texts.whole('hours')} of the last 168 hours."
     )
     what_to_do = (
         "Ask the owner of the source what is sent there day and night: a backup, a mirror, telemetry. If nobody claims "

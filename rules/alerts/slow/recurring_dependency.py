@@ -27,8 +27,7 @@ def build(cluster: Cluster) -> RuleSet:
         raise NoRuleError(ID, "no group is inside the cluster")
     seen = visible_pairs(cluster, ID, groups, (EXTERNAL,))
     limits = cluster.thresholds
-    nodes = texts.number("callers", "{{ if eq .Value 1.0 }}node{{ else }}nodes{{ end }}", "nodes")
-    callers = f"{texts.whole('callers')} {nodes} of {texts.group_title(cluster, schema.SRC_GROUP, seen.sources())}"
+    callers = f"{texts.many('callers', 'node')} of {texts.group_title(cluster, schema.SRC_GROUP, seen.sources())}"
     destination = conversations.destination(cluster, seen, texts.APPLICATION + texts.PLACE)
     summary = (
         f"{callers} called {destination} on {texts.whole('days')} of the last 30 days, in {texts.whole('hours')} of "
@@ -52,7 +51,7 @@ def build(cluster: Cluster) -> RuleSet:
             destination,
             summary=summary,
             size=f"{texts.bytes_of('bytes')} sent in 30d",
-            duration=f"{texts.whole('days')} days, {texts.whole('hours')} hours of the last 168",
+            duration=f"{texts.many('days', 'day')}, {texts.many('hours', 'hour')} of the last 168",
             what_to_do=what_to_do,
         ),
         panel=panel_ref("ledger", "recurrences"),

@@ -42,7 +42,7 @@ def build(cluster: Cluster) -> RuleSet:
         threshold=Threshold("held_silent_for", Comparison.AT_LEAST, limit),
         annotations=texts.annotations(
             summary=summary,
-            source=f"{texts.whole('held')} nodes of job {cohorts.JOB}",
+            source=f"{texts.many('held', 'node')} of job {cohorts.JOB}",
             destination="nobody",
             protocol="all",
             size="none",

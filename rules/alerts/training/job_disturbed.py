@@ -35,7 +35,7 @@ def build(cluster: Cluster) -> RuleSet:
         f"{{{{ else }}}}, of job {{{{ $labels.{schema.FROM_JOB} }}}}{{{{ end }}}}"
     )
     summary = (
-        f"{source}: {texts.bytes_of('bytes')} to {texts.whole('targets')} nodes of job {job}, "
+        f"{source}: {texts.bytes_of('bytes')} to {texts.many('targets', 'node')} of job {job}, "
         f"which is not theirs, within {texts.duration_of('seconds')} (alerts above "
         f"{format_size(limits.disturbance_bytes)} within {format_duration(limits.disturbance_window)})."
     )
