@@ -324,6 +324,19 @@ def test_a_burst_that_everybody_knows_hides_no_drip(influxdb_v1: LocalInfluxDB, 
     assert again.equals(found.filter(pl.col(WINDOW) >= middle))
 
 
+def test_what_is_told_is_no_part_of_a_later_incident(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
+    """60 GB in ten hours, of which 50 are told; three days later two times 46 GB in a day make the week too large."""
+    cluster = cluster_of(influxdb_v1.url, fresh_database)
+    days = [stolen([talk("store-2", MANY[1])], 46e9, 20 * HOUR, delay=day * DAY) for day in (3, 4)]
+    store = put(cluster, pl.concat([stolen([talk("store-1", MANY[0])], 60e9, 10 * HOUR), *days]))
+    found = judged(study_of(cluster, store), NOW, NOW + 5 * DAY)
+    store.close()
+    assert begun(found) == [("24h", "store-1"), ("7d", "store-2")]
+    week = found.filter(pl.col(schema.KIND) == "7d").row(0, named=True)
+    assert NOW + 8 * HOUR <= week[schema.LEAK_SINCE.name] <= NOW + 9 * HOUR
+    assert week[schema.EVENT_BYTES.name] == pytest.approx(cluster.thresholds.exfil_7d, rel=0.01)
+
+
 def test_a_group_that_may_send_more_counts_less(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
     plain = cluster_of(influxdb_v1.url, fresh_database)
     store = put(plain, stolen([talk("gpu-1", MANY[0])], MODEL, 20 * HOUR))

@@ -460,9 +460,10 @@ class _Slow:
         """Return who talked, without hours that are reported in part; and when the first unreported bytes left."""
         begin = state.unreported(begin, at)[0][0]
         found = self._sums(begin, until, at).join(self._counted, on=CODE).select(*TALK, WINDOW, BYTES)
-        end = pl.col(WINDOW) + pl.when(pl.col(WINDOW) < until).then(HOUR).otherwise(BIN)
-        is_told = pl.any_horizontal(False, *((end > first) & (pl.col(WINDOW) < last) for first, last in state.spans))
-        return found.filter(~is_told), exfiltration.first_of(at, found)
+        start, end = pl.col(WINDOW), pl.col(WINDOW) + pl.when(pl.col(WINDOW) < until).then(HOUR).otherwise(BIN)
+        is_told = pl.any_horizontal(False, *((start >= first) & (end <= last) for first, last in state.spans))
+        in_part = pl.any_horizontal(False, *((end > first) & (start < last) for first, last in state.spans))
+        return found.filter(~in_part), exfiltration.first_of(at, found.filter(~is_told))
 
     def _beyond(
         self, state: State, begin: int, until: int, at: int, sent: Floats
