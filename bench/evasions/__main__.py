@@ -54,6 +54,19 @@ day with dnscat2 and a beacon could not be had: its conn.log is not in the copy 
 - **The first nine days.** Until then nobody knows what is usual: forged answers, and what partners send each other
   through your exporters, are learnt, not judged. What groups that hold weights send to unapproved addresses is judged
   from the first minute.
+- **One conversation over two exporters that are compared** (neither `interfaces` nor `authority`): a sender with two
+  ways out who sends a packet now and then past the better exporter, and all else under the same addresses and ports
+  past the other, has all else taken for a repeat. *Coverage* shows it as counted by the better one, no rule does. List
+  the `interfaces` of every device at the edge: then each packet counts where it enters.
+- **Interfaces whose flow export is turned off**, where the device goes on exporting others: it is not silent. Only
+  sFlow's counters tell (`unseen_bytes`); NetFlow has none.
+- **While the exporter at the way out is silent**: `exporter_silent` fires, and what left meanwhile is nowhere.
+- **Beneath an exfiltration that goes on**: while one group's alert is open day after day, less of another group is
+  added to it, and is no alert of its own. Leave none open: list what belongs there, or give its group `exfil_scale`.
+- **A device that samples very coarsely**, on whatever path: the sums wait until what left at least is too much. At 1
+  packet in a million, 50 GB a day are told from 67 GB on, at 1 in 16 million from 150 GB. No rate lets out more than
+  three times a limit.
+- **Frames that are not IP**, and what is carried out by hand: flow records are of IP packets.
 - **In a drill's name to where drills go**: the group `drill` may send to 198.51.100.0/24, 203.0.113.0/24 and
   198.18.0.0/15. No route leads there from the Internet; drop them at the edge."""
 
