@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,11 @@ from rules.evaluate.states import State
 from rules.evaluate.truth import Owed
 from simulate.demo.demo_lists import FEED, place_of, write_lists
 from simulate.demo.plan import Places, demo_cluster, demo_scenario
-from simulate.incidents.incident import IncidentKind
+from simulate.incidents.incident import Incident, IncidentKind
 from simulate.scenarios.scenario import Scenario
 from simulate.traffic.cast import Cast
 from simulate.traffic.workload import Workload
-from simulate.truth.delivered import account, wall_differences
+from simulate.truth.delivered import Account, account, wall_differences
 from simulate.truth.ground_truth import GroundTruth
 from simulate.truth.watch import Firing
 from store import schema
@@ -156,7 +157,27 @@ CASES: dict[str, tuple[Callable[[], list[Event]], list[str]]] = {
 def test_what_differs_is_told(case: str, played: Played, tmp_path: Path) -> None:
     events, expected = CASES[case]
     cluster, scenario = played
-    incident = next(one for one in scenario.incidents if one.kind is IncidentKind.BULK_EXFIL)
+    found = _account(tmp_path, cluster, _theft(scenario), events())
+    assert list(found.differences) == expected
+    assert found.texts == (SUMMARY,)
+    assert found.events == len(events())
+
+
+def test_a_theft_to_where_nobody_is_known_is_accounted_for(played: Played, tmp_path: Path) -> None:
+    """As in a scenario of one's own: neither place nor feed knows the address."""
+    cluster, scenario = played
+    theft = replace(_theft(scenario), dst="100.64.9.9", listings=())
+    event = _event()
+    del event["threat"]
+    event["destination"] = {"address": theft.dst, "port": 443, "name": "drop-7.examplehost.example"}
+    assert not _account(tmp_path, cluster, theft, [event]).differences
+
+
+def _theft(scenario: Scenario) -> Incident:
+    return next(one for one in scenario.incidents if one.kind is IncidentKind.BULK_EXFIL)
+
+
+def _account(folder: Path, cluster: Cluster, incident: Incident, events: list[Event]) -> Account:
     alert = Alert(
         "exfil_volume", "title", "critical", {"alertname": "title", "rule": "exfil_volume", "network": "", **LABELS},
         State.ALERTING, "", START, START, {}, {"summary": SUMMARY},
@@ -164,13 +185,10 @@ def test_what_differs_is_told(case: str, played: Played, tmp_path: Path) -> None
     cause = Owed(incident.id, "exfil_volume", (), incident.start, incident.start, incident.end)
     talk = {"src": incident.src_address, "dst": incident.dst, "bytes": 65_000_000_000}
     truth = {"conversations": [talk], "incidents": [{"id": incident.id, "sent": SENT}]}
-    path = tmp_path / "events.ndjson"
+    path = folder / "events.ndjson"
     # The last line is still being written.
-    path.write_text("".join(f"{json.dumps(event)}\n" for event in events()) + '{"id": "9", "ki')
-    found = account(path, [Firing(alert, START, cause)], cluster, scenario.incidents, truth)
-    assert list(found.differences) == expected
-    assert found.texts == (SUMMARY,)
-    assert found.events == len(events())
+    path.write_text("".join(f"{json.dumps(event)}\n" for event in events) + '{"id": "9", "ki')
+    return account(path, [Firing(alert, START, cause)], cluster, [incident], truth)
 
 
 def test_the_wall_shows_what_the_terminal_shows() -> None:
