@@ -4,19 +4,20 @@ What leaves is summed up over the whole cluster, so an incident may owe an alert
 near miss may be none beside another one. That is why this looks at all of a scenario at once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analysis.detectors.egress.exfiltration import leader
-from analysis.detectors.egress.exfiltration_study import watched
+from analysis.detectors.egress.exfiltration_study import at_least, watched
 from cluster.calendar import off_hours_mask
 from cluster.model import EXTERNAL, Role
 from simulate.incidents.expect import CLOSE, GRACE, labels
 from simulate.incidents.incident import Expected, Incident, Transfer
 from simulate.incidents.stage import Stage
+from simulate.scenarios.scenario import ExportStyle, default_styles
 from store import schema
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
@@ -33,11 +34,14 @@ class _Opening:
     culprit: int
 
 
-def with_exfiltration(stage: Stage, incidents: Sequence[Incident]) -> tuple[Incident, ...]:
-    """Return the incidents with the alerts that their bytes owe together."""
+def with_exfiltration(
+    stage: Stage, incidents: Sequence[Incident], styles: Iterable[tuple[str, ExportStyle]] = ()
+) -> tuple[Incident, ...]:
+    """Return the incidents with the alerts that their bytes owe together; `styles` are the scenario's."""
+    rate = max((one.rate for one in {**default_styles(stage.cluster), **dict(styles)}.values()), default=1)
     found = list(incidents)
     plan = _Plan(stage, incidents)
-    openings, early = plan.openings(1.0), plan.openings(CLOSE)
+    openings, early = plan.openings(1.0, rate), plan.openings(CLOSE)
     for place, one in enumerate(openings):
         incident = found[one.culprit]
         begins = early[place].at if len(early) == len(openings) else incident.start
@@ -95,8 +99,8 @@ class _Plan:
             return None
         return (self._groups[inside], talk.start, max(talk.end, talk.start + 1), volume)
 
-    def openings(self, share: float) -> list[_Opening]:
-        """Return the incidents that open where limits are a share of what they are."""
+    def openings(self, share: float, rate: int = 1) -> list[_Opening]:
+        """Return the incidents that open where limits are a share of what they are, and 1 packet in `rate` is seen."""
         limits = self._stage.cluster.thresholds
         by_group = self._by_group / self._scale[:, None]
         weights = by_group.sum(axis=0)
@@ -120,14 +124,14 @@ class _Plan:
             begin, hold = None, 0
             for total, limit in short:
                 start = max(at - limits.exfil_window // _MINUTE, reported, 0)
-                if begin is None and total[min(at, len(weights))] - total[start] > share * limit:
+                if begin is None and at_least(total[min(at, len(weights))] - total[start], rate) > share * limit:
                     begin, hold = start, _HOUR
             if begin is None and (at + self._first) % step == 0:
                 for seconds, limit in long:
                     # Long sums begin with a whole hour.
                     whole = ((at + self._first) * _MINUTE - seconds) // _HOUR * _HOUR
                     start = max(whole // _MINUTE - self._first, 0)
-                    if begin is None and left[min(at, len(weights))] - left[start] > share * limit:
+                    if begin is None and at_least(left[min(at, len(weights))] - left[start], rate) > share * limit:
                         begin, hold = start, _DAY + _HOUR
             if begin is None:
                 continue

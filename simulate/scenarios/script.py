@@ -177,7 +177,7 @@ class _Builder:
             for number, placed in enumerate(table["incidents"])
             for incident in self._incident(replace(stage, number=number), placed, plans)
         ]
-        owing = with_exfiltration(stage, [incident for incident, _ in staged])
+        owing = with_exfiltration(stage, [incident for incident, _ in staged], self._styles(stage.cluster))
         incidents = [self._owed(incident, placed) for incident, (_, placed) in zip(owing, staged, strict=True)]
         self._faults.raise_if_any()
         scenario = Scenario(

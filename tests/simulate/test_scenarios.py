@@ -257,6 +257,20 @@ def test_settings_change_the_cluster_and_with_it_what_is_owed(tmp_path: Path) ->
     assert script.cluster.thresholds.first_contact_bytes == 10**12
 
 
+def test_an_exfiltration_in_samples_is_due_when_what_left_at_least_is_too_much(tmp_path: Path) -> None:
+    """By 1 packet in 65,535, 50 GB are sure from 54 on: half an hour later at 7 GB an hour."""
+    text = 'title: t\nabout: a\ndays: 2\nincidents: [{kind: theft, on: 1, at: "06:00", lasting: 20h}]\n'
+    due = [
+        next(
+            one.due
+            for one in load_script(write(tmp_path, text + more)).incidents[0].alerts
+            if one.rule == "exfiltration"
+        )
+        for more in ("", "sampling: 65535\n")
+    ]
+    assert 1800 <= due[1] - due[0] <= 3600
+
+
 def test_a_cluster_of_ones_own(tmp_path: Path) -> None:
     """Beside the scenario's file; its store keeps the scenario's days whatever cluster.yaml says."""
     (tmp_path / "site.yaml").write_text((REPOSITORY / "cluster.yaml").read_text())

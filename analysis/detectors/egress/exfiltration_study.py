@@ -141,15 +141,14 @@ class ExfiltrationStudy:
         self._rates: dict[int, int] = {}
 
     def surely(self, sent: float, at: int) -> float:
-        """Return how many bytes left at least (19 times in 20), of so many as flow records say.
+        """Return `at_least` by the largest rate of all exporters in the 24 hours before the whole hour that has closed.
 
-        Of a sum S of samples, 1 packet in N, the variance is (N - 1) * (size of a packet) * S. N is the largest of all
-        exporters in the 24 hours before the whole hour that has closed: which of them saw the bytes is not asked.
+        Which of them saw the bytes is not asked.
         """
         until = boundary(at)
         if until not in self._rates:
             self._rates = {until: self.sampling or sampling_before(self._store, until)}
-        return max(sent - _SURE * math.sqrt((self._rates[until] - 1) * _PACKET * sent), sent / _DOUBT)
+        return at_least(sent, self._rates[until])
 
     def judge(self, span: Span, jobs: Sequence[Job]) -> Points:
         """Return the rows of all moments from `span.start` on that have closed."""
@@ -326,6 +325,14 @@ class ExfiltrationStudy:
             sums, days=days, is_weekend=weekends[:-1], skipped=skipped, now=bool(weekends[-1]),
             spreads=self.cluster.thresholds.exfil_spreads,
         )  # fmt: skip
+
+
+def at_least(sent: float, rate: int) -> float:
+    """Return how many bytes left at least (19 times in 20), of so many as samples of 1 packet in `rate` say.
+
+    Of a sum S of samples, 1 packet in N, the variance is (N - 1) * (size of a packet) * S.
+    """
+    return max(sent - _SURE * math.sqrt((rate - 1) * _PACKET * sent), sent / _DOUBT)
 
 
 def days_of_past(until: int, first: int) -> int:
