@@ -124,11 +124,12 @@ def _cut(text: str, end: int) -> str:
     return text if len(text) <= _SHORT else f"{text[: _SHORT - 1 - end]}…{text[len(text) - end :]}"
 
 
-def telling_end(names: Sequence[str]) -> str:
-    """Return a pattern for names of nodes, whose group is as much of their end as tells them apart.
+def telling_end(names: Sequence[str], room: int = 0) -> str:
+    """Return a pattern for names of nodes, whose group is as much of their end as tells them apart, or has `room`.
 
     Words and numbers are whole: of ``dgx-hall1-rack07-001.fra.example`` and its neighbours ``001``, or ``07-001`` where
-    other racks have a 001, too. A domain is left out where names are different without it.
+    other racks have a 001, too; ``rack07-001`` where 10 letters have room. A domain is left out where names are
+    different without it.
     """
     heads = [name.split(".")[0] for name in names]
     if len(set(heads)) < len(heads):
@@ -136,10 +137,15 @@ def telling_end(names: Sequence[str]) -> str:
     domains = sorted({name[len(head) :] for name, head in zip(names, heads, strict=True)})
     words = [re.findall(r"\d+|[A-Za-z]+", head) for head in heads]
     most = max(map(len, words))
+    found = "(.*)"
     for many in range(1, most + 1):
-        if len({tuple(each[-many:]) for each in words}) == len(names):
-            return rf"[^\s:]*?((?:(?:\d+|[A-Za-z]+)[-_.]*?){{{many}}})(?:{'|'.join(map(re.escape, domains))})"
-    return "(.*)"
+        if len({tuple(each[-many:]) for each in words}) < len(names):
+            continue
+        pattern = rf"[^\s:]*?((?:(?:\d+|[A-Za-z]+)[-_.]*?){{1,{many}}})(?:{'|'.join(map(re.escape, domains))})"
+        if found != "(.*)" and any(len(re.sub(f"^{pattern}$", r"\1", name)) > room for name in names):
+            break
+        found = pattern
+    return found
 
 
 def shade(colour: str, step: int) -> str:

@@ -112,7 +112,8 @@ class Column:
     """How one column of a table looks.
 
     `name` is the tag or field as the query returns it, or a regular expression; `digits` after the point, else the
-    unit's; `missing` stands in cells whose text is empty.
+    unit's; `missing` stands in cells whose text is empty. Columns without a `width` share what is left, `least`
+    pixels or more each (else COLUMN_WIDTH).
     """
 
     name: str
@@ -122,6 +123,7 @@ class Column:
     mappings: tuple[Json, ...] = ()
     links: tuple[Link, ...] = ()
     width: int = 0
+    least: int = 0
     limit: Limit = NO_LIMIT
     digits: int | None = None
     missing: str = ""
@@ -626,6 +628,12 @@ def _lines(column: Column) -> Json:
     return {"custom__cellOptions": _WRAPPED} if column.name in _LONG and not column.mappings else {}
 
 
+def _width(column: Column) -> Json:
+    if column.width:
+        return {"custom__width": column.width}
+    return {"custom__minWidth": column.least} if column.least else {}
+
+
 def _column_override(column: Column) -> Json:
     # The word for a table without rows would stand in each empty cell.
     properties: Json = {"displayName": column.title, "noValue": column.missing} | _number(column.unit) | _lines(column)
@@ -645,8 +653,7 @@ def _column_override(column: Column) -> Json:
         properties["mappings"] = list(column.mappings)
     if column.links:
         properties["links"] = [link.json() for link in column.links]
-    if column.width:
-        properties["custom__width"] = column.width
+    properties |= _width(column)
     if column.limit != NO_LIMIT:
         steps = column.limit.steps()
         if column.cell is Cell.COLOUR:

@@ -74,6 +74,8 @@ _LETTERS = 20
 """Pixels of the smallest letters: 5 mm on a screen of 24 inches, 12 mm on one of 55."""
 
 _TILE = Large(62, 22, digits=0)
+_AMOUNT = Large(44, 22, digits=0)
+"""A tile of words, or of a number with a unit: larger, they would wrap on a laptop, and a tile shows one line."""
 _LINE = Large(62, 22, wide=True, digits=0)
 _CURVE = Large(25, _LETTERS, wide=True, rows=True)
 
@@ -82,6 +84,8 @@ _CURVE_POINTS = 360
 
 _ALERT_ROWS = 10
 _ALERT_DAYS = "30d"
+_WHAT = 210
+"""Pixels that tell rules apart by their names."""
 _PLACE = 15
 """Letters of a source or destination that have room."""
 
@@ -170,7 +174,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
             transformations=panels.largest_as(unknown),
             mappings=_unless(questions.role_ids(cluster, Role.MODEL_STORAGE)),
             limit=Limit(act=limits.exfil_volume, look=limits.exfil_volume / 2),
-            large=_TILE,
+            large=_AMOUNT,
         ),
         panels.stat(
             cluster,
@@ -185,7 +189,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
             mappings=[panels.words({0: ("on time", QUIET)})],
             limit=checkpoints.overdue_limit(cluster),
             missing=("none due", DIM),
-            large=_TILE,
+            large=_AMOUNT,
         ),
         panels.stat(
             cluster,
@@ -198,7 +202,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
             ),
             [questions.stall_usd().per_series("USD lost.", alias="Stalls today"), _zero()],
             transformations=panels.largest_as("Stalls today"),
-            large=_TILE,
+            large=_AMOUNT,
         ),
     ]  # fmt: skip
 
@@ -327,7 +331,8 @@ def _alerts(cluster: Cluster) -> Built:
             panels.Column(_CRITICAL, "Critical", cell=Cell.HTML, mappings=state("crit", ACT), width=68),
             panels.Column(_OTHER, "Others", cell=Cell.HTML, mappings=state("warn", LOOK), width=70),
             panels.Column(panels.TIME, "Since", cell=Cell.HTML, mappings=(when,), width=152),
-            panels.Column(schema.RULE, "What", cell=Cell.HTML, mappings=(long, words)),
+            # On a laptop the table scrolls: what fires is told before how long.
+            panels.Column(schema.RULE, "What", cell=Cell.HTML, mappings=(long, words), least=_WHAT),
             panels.Column(schema.ALERT_SOURCE.name, "From", cell=Cell.HTML, mappings=_place(cluster), width=170),
             panels.Column(
                 schema.ALERT_DESTINATION.name, "To", cell=Cell.HTML, mappings=_place(cluster, "→&nbsp;"), width=196
@@ -382,7 +387,7 @@ def _place(cluster: Cluster, begin: str = "") -> tuple[Json, ...]:
     names = [node.name for node in cluster.nodes]
     if max(map(len, names), default=0) <= _PLACE:
         return _line(_PLACE, begin=begin)
-    pattern = rf"/^(?=[^\s(]{{{_PLACE + 1}}}){telling_end(names)}(?: ?\(.*|[,:;] .*)?$/"
+    pattern = rf"/^(?=[^\s(]{{{_PLACE + 1}}}){telling_end(names, _PLACE)}(?: ?\(.*|[,:;] .*)?$/"
     return panels.large_text(_LETTERS, pattern=pattern, text=f"{begin}$1"), *_line(_PLACE, begin=begin)
 
 
@@ -456,10 +461,11 @@ def _grid_names(cluster: Cluster) -> tuple[int, str]:
         side = longest * 0.58 * _LETTERS + 20
         return max(int(_GRID_PIXELS[0] // side) * int(_GRID_PIXELS[1] // side), 4)
 
-    pattern = telling_end(names)
     longest = max(map(len, names))
     if len(names) <= room(longest):
         return min(room(longest), _NAMES), "(.*)"
+    fit = (letters for letters in range(longest, 0, -1) if room(letters) >= min(len(names), _NAMES))
+    pattern = telling_end(names, next(fit, 0))
     return min(room(max(len(re.sub(f"^{pattern}$", r"\1", name)) for name in names)), _NAMES), pattern
 
 
@@ -508,7 +514,7 @@ def _worst_nodes(cluster: Cluster) -> Built:
         [query.per_series("Share of the median.", alias=f"$tag_{schema.NODE}")],
         missing=("no job", DIM),
         overrides=[panels.override("/.*/", thresholds={"mode": "absolute", "steps": steps})],
-        transformations=[panels.renamed(f"^{telling_end(names)}$", "$1")] if cut else [],
+        transformations=[panels.renamed(f"^{telling_end(names, _NAMES_LETTERS)}$", "$1")] if cut else [],
         links=(to_board("training", "This node", node=clicked(schema.NODE)),),
         large=Large(25, _LETTERS, wide=True, rows=True, digits=0),
     )  # fmt: skip

@@ -119,7 +119,9 @@ def test_the_wall_is_one_screen_and_full() -> None:
     assert all(board["refresh"] == "30s" for name, board in BOARDS.items() if name != HOME)
 
 
-LEAST_LETTERS, LEAST_NUMBER = 20, 60
+LEAST_LETTERS, LEAST_NUMBER = 20, 40
+LAPTOP = 1366
+"""Pixels of the narrowest screen on which the wall is read, from near."""
 
 
 def wall_panel(name: str, cluster: Cluster = CLUSTER) -> dict[str, Any]:
@@ -189,6 +191,24 @@ def test_tiles_of_the_wall_have_a_name_and_a_large_number(name: str) -> None:
     assert panel["fieldConfig"]["defaults"]["links"]
 
 
+@pytest.mark.parametrize(
+    ("name", "text"), [("unknown_volume", "65 GB"), ("checkpoint_age", "on time"), ("stall_cost", "$262")]
+)
+def test_a_tile_of_the_wall_is_whole_on_a_laptop(name: str, text: str) -> None:
+    """Two lines have no room: of `65 GB` there was the number, of `on time` half."""
+    panel = wall_panel(name)
+    assert len(text) * 0.57 * panel["options"]["text"]["valueSize"] < LAPTOP / 24 * panel["gridPos"]["w"] - 32
+
+
+def test_the_alerts_of_the_wall_say_what_fires_on_a_laptop() -> None:
+    """Columns with a width left none for it: the table is wider than its panel there, and scrolls."""
+    panel = wall_panel("alerts")
+    columns = [_overridden(panel, name) for name in ("critical", "other", "Time", "rule")]
+    widths = [column.get("custom.width") or column["custom.minWidth"] for column in columns]
+    assert widths[-1] >= 200
+    assert sum(widths) < LAPTOP / 24 * panel["gridPos"]["w"] * 0.65
+
+
 def test_tiles_about_groups_that_a_cluster_does_not_have_say_neither_none_nor_zero() -> None:
     """What its inference sends, say, is in none of them."""
     others = [group for group in CLUSTER.groups if group.role is Role.INFERENCE]
@@ -245,6 +265,7 @@ def test_red_on_the_wall_is_what_somebody_must_act_on() -> None:
     ("name", "count", "shown", "room"),
     [
         ("gpu-{:02}", 16, "gpu-{:02}", 16),
+        ("lla-b{}", 40, "b{}", 40),
         ("gpu-{:04}", 1024, "{:04}", 36),
         ("gpu-{:04}", 4096, "{:04}", 36),
         ("dgx-hall-north-rack07-{:03}.fra.example.net", 24, "{:03}", 36),
@@ -288,14 +309,21 @@ def test_the_end_of_a_name_tells_nodes_apart(names: tuple[str, ...], shown: tupl
     assert not re.search(f"^{pattern}$", "2001:db8:a::41")
 
 
+@pytest.mark.parametrize(("room", "shown"), [(0, "7"), (3, "2-7"), (8, "b2-7"), (9, "hall-b2-7")])
+def test_as_much_of_a_name_is_told_as_has_room(room: int, shown: str) -> None:
+    """A number alone is hard to find: `7` for `lla-b7`, where there was room for more."""
+    pattern = palette.telling_end(["hall-b2-7.example", "hall-b2-9.example"], room)
+    assert re.sub(f"^{pattern}$", r"\1", "hall-b2-7.example") == shown
+
+
 def test_long_names_of_nodes_are_told_apart_in_the_lists_of_the_wall() -> None:
     nodes = _training_nodes(f"dgx-rack{rack}-{number:03}.fra.example.net" for rack in (7, 8) for number in range(12))
     long = replace(CLUSTER, nodes=nodes)
     mapping = _overridden(wall_panel("alerts", long), schema.ALERT_SOURCE.name)["mappings"][0]
-    assert ">7-003<" in (_mapped(mapping, "dgx-rack7-003.fra.example.net (GPU Nodes)") or "")
+    assert ">dgx-rack7-003<" in (_mapped(mapping, "dgx-rack7-003.fra.example.net (GPU Nodes)") or "")
     assert _mapped(mapping, "203.0.113.41 (AS64500 ExampleHost, NL)") is None
     (renamed,) = wall_panel("cohort_names", long)["transformations"]
-    assert re.sub(renamed["options"]["regex"], r"\1", nodes[-1].name) == "8-011"
+    assert re.sub(renamed["options"]["regex"], r"\1", nodes[-1].name) == "rack8-011"
     assert not wall_panel("cohort_names")["transformations"]
 
 
