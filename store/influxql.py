@@ -331,10 +331,10 @@ def chosen(tag: str, variable: str) -> Condition:
     return Condition(f"{identifier(tag)} =~ /^${{{variable}:regex}}$/", (tag,), is_moving=True)
 
 
-def matches(tag: str, pattern: str) -> Condition:
-    """The tag's value matches a regular expression of Go."""
+def matches(tag: str, pattern: str, *, holds: bool = True) -> Condition:
+    """The tag's value matches a regular expression of Go, or does not."""
     escaped = pattern.replace("/", "\\/")
-    return Condition(f"{identifier(tag)} =~ /{escaped}/", (tag,))
+    return Condition(f"{identifier(tag)} {'=~' if holds else '!~'} /{escaped}/", (tag,))
 
 
 def narrowed(variable: str, *, holds: bool = True) -> Condition:
@@ -363,6 +363,11 @@ def begins(field: schema.Field, letters: str) -> Condition:
 def ago(operator: str, length: str) -> Condition:
     """The point is older (``<``) or younger (``>``) than a length of time, such as ``90s``, when it is asked."""
     return Condition(f"time {operator} now() - {length}", is_moving=True)
+
+
+def lasts_up_to(seconds: int) -> Condition:
+    """The board's range is no longer: InfluxDB compares the numbers."""
+    return Condition(f"${{__to}} - ${{__from}} <= {seconds * _MILLISECONDS}", is_moving=True)
 
 
 def whole_bins(settle: int, window: int) -> tuple[Condition, ...]:

@@ -8,15 +8,19 @@ An event with a value missing is left out, so each question takes one field.
 
 from typing import Any
 
-from cluster.model import Cluster
+from cluster.model import Cluster, Outcome
 from dashboards import panels
+from dashboards import variables as var
 from dashboards.palette import DIM, LOOK
 from store import schema
-from store.influxql import Condition, Select, beside, labelled, says
+from store.influxql import Condition, Select, any_of, beside, labelled, lasts_up_to, narrowed, says
 
 Json = dict[str, Any]
 
-_ENDED_WELL = "completed"
+_NO_FAILURE = (Outcome.COMPLETED, Outcome.UNKNOWN)
+_AMISS = (schema.CohortState.SLOW, schema.CohortState.STALLED)
+_FEW = 2 * 86_400
+"""Seconds of the longest range over which starts and stops of all jobs are marked: over a week they hide the charts."""
 
 
 def marks(
@@ -67,11 +71,12 @@ def _happened(field: schema.Field) -> Select:
 
 
 def job_events(cluster: Cluster, *conditions: Condition) -> Json:
-    """Return starts and stops of the jobs that the conditions let pass."""
+    """Return starts and stops of the jobs that the conditions let pass: of all jobs for short ranges only."""
+    are_few = any_of(narrowed(var.JOB), lasts_up_to(_FEW))
     return marks(
         cluster,
         "Job start and stop",
-        _happened(schema.JOB_EVENT).where(*conditions),
+        _happened(schema.JOB_EVENT).where(*conditions, are_few),
         text=schema.JOB_EVENT.name,
         tags=(schema.JOB, schema.JOB_CLASS),
         colour=DIM,
@@ -80,11 +85,11 @@ def job_events(cluster: Cluster, *conditions: Condition) -> Json:
 
 def job_failures(cluster: Cluster, *conditions: Condition) -> Json:
     """Return the ends of jobs that did not complete, with how they ended, of the same jobs."""
-    badly = says(schema.JOB_OUTCOME, _ENDED_WELL, "!=")
+    badly = (says(schema.JOB_OUTCOME, well.value, "!=") for well in _NO_FAILURE)
     return marks(
         cluster,
         "Job did not complete",
-        _happened(schema.JOB_OUTCOME).where(badly, *conditions),
+        _happened(schema.JOB_OUTCOME).where(*badly, *conditions),
         text=schema.JOB_OUTCOME.name,
         tags=(schema.JOB, schema.JOB_CLASS),
         colour=LOOK,
@@ -92,11 +97,12 @@ def job_failures(cluster: Cluster, *conditions: Condition) -> Json:
 
 
 def cohort_events(cluster: Cluster, *conditions: Condition) -> Json:
-    """Return where the verdict on a job as a whole changed, with what it became, of the same jobs."""
+    """Return where a job as a whole became slow or stalled, of the same jobs; that it is well, or over, is no news."""
+    became = any_of(*(says(schema.COHORT_EVENT, schema.COHORT_STATE_WORDS[state]) for state in _AMISS))
     return marks(
         cluster,
         "Verdict on the job",
-        _happened(schema.COHORT_EVENT).where(*conditions),
+        _happened(schema.COHORT_EVENT).where(became, *conditions),
         text=schema.COHORT_EVENT.name,
         tags=(schema.JOB, schema.JOB_CLASS),
         colour=LOOK,

@@ -274,6 +274,8 @@ def _field_value(measurement: schema.Measurement, one: schema.Field, row: int, w
         return (row % 20 // 2) / 10 + 0.05
     if one is schema.ALERT_STATE:
         special[one.name] = schema.FIRING
+    if one is schema.COHORT_EVENT:
+        special[one.name] = schema.COHORT_STATE_WORDS[schema.CohortState.SLOW]
     if one is schema.CHECKPOINT_STATE:
         special[one.name] = (row + 1) % 3
     if one.name in special:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from board_store import Asked, Filled, asked, defaults, expand, fill, load
 
@@ -17,7 +18,7 @@ from dashboards.boards.explore import page as explore_page
 from dashboards.parts.matrix import column_query, pair_queries
 from dashboards.parts.spread import FASTEST, MEDIAN, SLOWEST, node_spread
 from dashboards.provision import boards
-from store import schema
+from store import points, schema
 from store.influxql import Fill, Query, Select, bit_rate
 from store.local_influxdb import LocalInfluxDB
 from store.schema import NodeState
@@ -121,6 +122,33 @@ def test_annotations_run(filled: Filled, board: str, everything: bool) -> None: 
 def test_a_start_is_marked_with_its_word(filled: Filled) -> None:
     found = _events(filled, _marks("training")["Job start and stop"], {var.JOB: ".*"}, since=900)
     assert {event[schema.JOB_EVENT.name] for event in found} == {"start"}
+
+
+def test_starts_and_stops_of_all_jobs_are_not_marked_over_a_week(filled: Filled) -> None:
+    """The charts were behind them; those of a job that was chosen are few."""
+    query, week = _marks("training")["Job start and stop"], 7 * 86_400
+    assert _events(filled, query, {var.JOB: "run-7"}, since=week)
+    with pytest.raises(ValueError, match="expected 1, got 0"):
+        _events(filled, query, {var.JOB: ".*"}, since=week)
+
+
+@pytest.mark.parametrize(
+    ("mark", "at", "told", "silent"),
+    [
+        ("Job did not complete", (schema.JOB_STATUS, schema.JOB_OUTCOME), {"failed", "cancelled"}, {"unknown"}),
+        ("Verdict on the job", (schema.COHORT, schema.COHORT_EVENT), {"slow", "stalled"}, {"ok", "ended"}),
+    ],
+)
+def test_what_is_marked_in_orange_went_wrong(
+    filled: Filled, mark: str, at: tuple[schema.Measurement, schema.Field], told: set[str], silent: set[str]
+) -> None:
+    """Of a job whose end nobody told of, nothing is known to be wrong; one that is well again, or over, is well."""
+    measurement, field = at
+    job = {schema.JOB: f"job-{mark}", schema.JOB_CLASS: "marked"}
+    rows = [job | {points.WINDOW: filled.now - age, field.name: word} for age, word in enumerate(told | silent)]
+    filled.store.write(points.encode(measurement, pl.DataFrame(rows)), schema.RAW)
+    found = _events(filled, _marks("training")[mark], {var.JOB: job[schema.JOB]})
+    assert {event[field.name] for event in found} == told
 
 
 # -- what the numbers mean -------------------------------------------------------------------------------
