@@ -158,6 +158,11 @@ def dead_letters() -> Select:
     return counter_growth(is_dead_letter())
 
 
+def accesses_late(cluster: Cluster) -> int:
+    """Return the seconds after which accesses are kept: once a window is closed and clients are judged, in fives."""
+    return EVERY + cluster.bridge.lateness + cluster.bridge.grace + delay_of(cluster) + 60
+
+
 def clients_over_time(cluster: Cluster, asked: Select, meaning: str, alias: str) -> Query:
     """Return what clients sent, bit/s over time.
 
@@ -166,8 +171,9 @@ def clients_over_time(cluster: Cluster, asked: Select, meaning: str, alias: str)
     rate = asked.take(bit_rate(schema.BYTES))
     if asked.source is not schema.ACCESS:
         return rate.over_time(cluster, meaning, alias=alias)
-    late = EVERY + cluster.bridge.lateness + cluster.bridge.grace + delay_of(cluster) + 60
-    told = rate.where(*whole_bins(late, EVERY)).over_time(cluster, meaning, alias=alias, settled=False)
+    told = rate.where(*whole_bins(accesses_late(cluster), EVERY)).over_time(
+        cluster, meaning, alias=alias, settled=False
+    )
     return replace(told, interval=EVERY)
 
 

@@ -1,5 +1,6 @@
 """Inference access: which user asked which service, from where, how much, and who is not on the list."""
 
+from analysis.detectors.inference.asked import delay_of
 from app.units import format_duration
 from cluster.calendar import hours_words
 from cluster.model import AccessEntry, Cluster, Role
@@ -16,8 +17,7 @@ from store.influxql import Select, Unit, compare, count, is_in, lowest, moment, 
 
 BOARD = "inference_access"
 
-_HOUR = "1h"
-_LONGER = "one value in five minutes: choose a longer range"
+_HOUR = 3600
 
 
 def page(cluster: Cluster) -> Page:
@@ -32,12 +32,17 @@ def page(cluster: Cluster) -> Page:
             _denied(cluster),
             _accesses(cluster),
             _countries(cluster),
-            names_share(cluster, _picked(cluster), 40, _links(), _LONGER),
+            names_share(cluster, _picked(cluster), 40, _links(), _missing(cluster)),
         ),
         since="24h",
         variables=var.from_and_to(cluster),
         tags=("inference", "security"),
     )
+
+
+def _missing(cluster: Cluster) -> str:
+    """Return what is shown where there is nothing: over a quarter of an hour, that is no news."""
+    return f"none; the newest come up to {-(-questions.accesses_late(cluster) // 60)} min late: choose a longer range"
 
 
 def _links() -> tuple[Link, ...]:
@@ -59,6 +64,8 @@ def _picked(cluster: Cluster) -> Select:
 def _tiles(cluster: Cluster) -> list[Built]:
     limits = cluster.thresholds
     window = format_duration(limits.inference_window)
+    # The ranges end where clients have been judged.
+    hour = f"{_HOUR + questions.accesses_late(cluster)}s"
     unlisted = Select(schema.ACCESS_BREACH, schema.ACCESS_BREACH.kept).take(total(schema.BYTES))
     # The user of `other` is not kept by name: it stands there as unknown.
     named = _accessed(cluster).where(not_in(schema.SRC, [schema.OTHER]))
@@ -71,7 +78,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 "Bytes of clients that may ask inference otherwise, but that `inference.access` does not name.",
                 "Without that list in cluster.yaml this stays empty.",
                 "The table below names user, address, and by what they are not on the list.",
-                x=0, y=0, w=5, h=5, links=_links(), since=f"{limits.inference_window}s",
+                x=0, y=0, w=5, h=5, links=_links(), since=f"{limits.inference_window + delay_of(cluster)}s",
             ),
             unlisted.per_series("Bytes of clients that are not listed."),
             limit=Limit(look=max(limits.inference_access_bytes, 1)),
@@ -83,7 +90,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 "Bytes of clients with a name here whose address had no signed-in user at the time.",
                 "Machines that sign in nowhere are unknown, too; so is everybody without `identity` in cluster.yaml.",
                 "The table of all accesses shows them with a dash; `clusterflow access` has the users of `other`.",
-                x=5, y=0, w=5, h=5, links=_links(), since=_HOUR,
+                x=5, y=0, w=5, h=5, links=_links(), since=hour,
             ),
             named.where(is_in(schema.USER, [schema.UNKNOWN_USER]))
             .take(total(schema.BYTES))
@@ -93,10 +100,10 @@ def _tiles(cluster: Cluster) -> list[Built]:
             cluster,
             Face(
                 "users_now", "Users, 1 h",
-                "How many users of clients with a name here asked in the last hour; all unknown ones count as one.",
+                "Users of clients with a name here in the last hour that was judged; all unknown ones count as one.",
                 "Users behind one shared address, such as a NAT, look like one.",
                 "The table of all accesses lists them; `clusterflow access` has the users of `other`.",
-                x=10, y=0, w=4, h=5, links=_links(), since=_HOUR,
+                x=10, y=0, w=4, h=5, links=_links(), since=hour,
             ),
             Select(by_user).take(count(schema.BYTES, "users")).per_series("Users."),
         ),
@@ -149,7 +156,7 @@ def _over_time(cluster: Cluster) -> Built:
         [questions.clients_over_time(cluster, asked, "bit/s of a client group.", group)],
         stacked=True,
         overrides=panels.group_series(cluster),
-        missing=_LONGER,
+        missing=_missing(cluster),
         links=(to_board(BOARD, "Only this group", keep=(var.DESTINATION,), src=clicked(schema.SRC_GROUP)),),
     )  # fmt: skip
 
@@ -173,6 +180,7 @@ def _by_country(cluster: Cluster) -> Built:
             panels.Column(schema.FLOWS.name, "Flow records", Unit.COUNT, width=120),
         ],
         order=TableOrder(schema.BYTES.name),
+        missing=_missing(cluster),
     )  # fmt: skip
 
 
@@ -225,6 +233,7 @@ def _denied(cluster: Cluster) -> Built:
         [top_rows(inner)],
         [panels.Column(schema.KIND, "Not listed by", width=120), *_columns_to_a_node(cluster), *_volume()],
         order=TableOrder(schema.BYTES.name),
+        missing=_missing(cluster),
     )  # fmt: skip
 
 
@@ -246,6 +255,7 @@ def _accesses(cluster: Cluster) -> Built:
         [top_rows(inner)],
         [*_columns(cluster), *_volume()],
         order=TableOrder(schema.BYTES.name),
+        missing=_missing(cluster),
     )  # fmt: skip
 
 
