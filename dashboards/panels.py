@@ -279,6 +279,11 @@ def as_text(column: str, form: str = "") -> Json:
     return {"id": "convertFieldType", "options": {"fields": {}, "conversions": [conversion]}}
 
 
+def ordered(column: str, *, ascending: bool = False) -> Json:
+    """Return the transformation that puts rows in the order of a column, the largest first unless `ascending`."""
+    return {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": column, "desc": not ascending}]}}
+
+
 def largest_as(name: str) -> list[Json]:
     """Return the transformations that make one number of all series' single values: the largest."""
     largest = {"mode": "reduceRow", "reduce": {"reducer": "max"}, "replaceFields": True, "alias": name}
@@ -535,8 +540,7 @@ def table(
     hidden = order.hidden if order else ()
     transformations: list[Json] = list(before)
     if order:
-        sort = {"field": order.column, "desc": not order.ascending}
-        transformations.append({"id": "sortBy", "options": {"fields": {}, "sort": [sort]}})
+        transformations.append(ordered(order.column, ascending=order.ascending))
     if limit_rows:
         transformations.append({"id": "limit", "options": {"limitField": limit_rows}})
     shown = [column.name for column in columns]

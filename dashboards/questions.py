@@ -140,12 +140,12 @@ def newest_age() -> Select:
     return Select(exporter_ages_now()).take(lowest(schema.AGE))
 
 
-def counter_growth(*conditions: Condition) -> Select:
+def counter_growth(*conditions: Condition, name: str = "") -> Select:
     """How much running totals of the pipeline grew within the range; group it by stage or reason."""
     grown = aggregate("spread", schema.TOTAL, "growth")
     each = Select(schema.PIPELINE, schema.RAW).take(grown).where(*conditions)
     each = each.by(schema.STAGE, schema.REASON, schema.SHARD)
-    return Select(each).take(total(grown))
+    return Select(each).take(total(grown, name))
 
 
 def is_dead_letter() -> Condition:

@@ -227,7 +227,8 @@ def _table(
             panels.Column(_MOMENT, "Full", "dateTimeFromNow", width=100),
         ],
         order=TableOrder(schema.UTILISATION.name),
-        before=[panels.parted(schema.SUBJECT, _ARROW)] if is_pair else [],
+        # Grafana keeps this order of what has no limit.
+        before=[*([panels.parted(schema.SUBJECT, _ARROW)] if is_pair else []), panels.ordered(schema.P95.name)],
     )  # fmt: skip
 
 

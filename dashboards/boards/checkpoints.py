@@ -9,7 +9,7 @@ from dashboards import panels, questions
 from dashboards import variables as var
 from dashboards.board import Page
 from dashboards.links import clicked, row, to_alerts, to_board
-from dashboards.palette import CHECKPOINT_COLOURS, DIM, LOOK, PHASE_COLOURS, QUIET
+from dashboards.palette import CHECKPOINT_COLOURS, DIM, OTHER_COLOUR, PHASE_COLOURS, QUIET
 from dashboards.panels import Built, Cell, Face, Json, Limit, TableOrder
 from dashboards.parts import ends, transport
 from dashboards.parts.annotations import cohort_events, job_events, job_failures, marks
@@ -437,7 +437,7 @@ def _job_io(cluster: Cluster) -> Built:
 
 def _competing(cluster: Cluster) -> Built:
     own = (schema.JOB_WRITE_BYTES, schema.JOB_READ_BYTES)
-    series = ((own, "the job", QUIET), ((schema.OTHER_STORAGE_BYTES,), "all others", LOOK))
+    series = ((own, "the job", QUIET), ((schema.OTHER_STORAGE_BYTES,), "all others", OTHER_COLOUR))
     return panels.time_series(
         cluster,
         Face(

@@ -562,7 +562,7 @@ def _incidents(cluster: Cluster, measurement: schema.Measurement, face: Face, ki
             panels.Column(schema.LEAK_SINCE.name, "Since", Unit.MOMENT, width=170),
             kind,
             *columns,
-            panels.Column(schema.LARGEST, "Largest conversations", width=430),
+            panels.Column(schema.LARGEST, "Largest when it began", width=430),
             panels.Column(schema.EVENT_SOURCES.name, "Sources", Unit.COUNT, width=90),
             panels.Column(schema.EVENT_DESTINATIONS.name, "Destinations", Unit.COUNT, width=110),
             panels.Column(schema.EVENT_BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),

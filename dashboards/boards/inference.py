@@ -200,7 +200,7 @@ def _requests(cluster: Cluster) -> Built:
 def _columns(cluster: Cluster) -> list[panels.Column]:
     return [
         panels.Column(schema.SRC, "Client"),
-        ends.source_group(cluster, BOARD, "Client group", 120),
+        ends.source_group(cluster, BOARD, "Client group"),
         ends.node(schema.DST, "Inference node"),
         panels.Column(schema.PROTO, "Protocol", width=70),
         panels.Column(schema.SERVICE, "Service", width=80),

@@ -347,7 +347,7 @@ def _alerts(cluster: Cluster) -> Built:
         ],
         before=[
             {"id": "merge", "options": {}},
-            {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": panels.TIME, "desc": True}]}},
+            panels.ordered(panels.TIME),
             {"id": "limit", "options": {"limitField": _ALERT_ROWS}},
             panels.as_text(panels.TIME, "D MMM HH:mm"),
             *([panels.as_text(schema.MUTED.name)] if cluster.site.maintenance else []),

@@ -21,6 +21,7 @@ from store.influxql import (
     event_rate,
     highest,
     is_in,
+    matches,
     newest,
     not_in,
     ratio,
@@ -34,6 +35,7 @@ BOARD = "pipeline"
 _BY_EXPORTER = f"$tag_{schema.EXPORTER}"
 _BY_REASON = f"$tag_{schema.REASON}"
 _MINUTE = 60
+_GROWTH = "growth"
 _LIST_COLOURS = {ListState.OK: QUIET, ListState.STALE: LOOK, ListState.BROKEN: ACT}
 
 
@@ -276,7 +278,7 @@ def _growth(cluster: Cluster, reading: Select, meaning: str) -> Query:
     """Return how fast running totals grow, by reason; a total that was reset counts from there."""
     last = newest(schema.TOTAL)
     growth = f"non_negative_derivative({last.expression}, 1s)"
-    grown = Value(growth, "growth", Unit.RECORDS_PER_SECOND, last.reads)
+    grown = Value(growth, _GROWTH, Unit.COUNT, last.reads)
     inner = reading.take(grown).by(schema.STAGE, schema.REASON, schema.SHARD)
     return (
         Select(inner.binned())
@@ -379,13 +381,21 @@ def _counters(cluster: Cluster) -> Built:
             "The names are explained in the documentation of the pipeline.",
             x=15, y=41, w=9, h=9, links=(to_board("noc_wall"),),
         ),
-        [questions.counter_growth().by(schema.STAGE, schema.REASON).per_series("Growth of a counter.").as_table()],
         [
-            Column(schema.STAGE, "Part", width=130),
-            Column(schema.REASON, "Counted"),
-            Column("growth", "In this range", Unit.COUNT, Cell.BAR),
+            questions.counter_growth(matches(schema.REASON, f"^(.*_)?{schema.BYTES.name}$", holds=is_bytes), name=name)
+            .by(schema.STAGE, schema.REASON)
+            .per_series("Growth of a counter.")
+            .as_table()
+            for name, is_bytes in ((schema.BYTES.name, True), (_GROWTH, False))
         ],
-        order=TableOrder("growth"),
+        [
+            Column(schema.STAGE, "Part", width=100),
+            Column(schema.REASON, "Counted"),
+            Column(_GROWTH, "Times", Unit.COUNT, width=90),
+            Column(schema.BYTES.name, "Bytes", Unit.BYTES, width=90),
+        ],
+        before=[{"id": "merge", "options": {}}],
+        order=TableOrder(_GROWTH),
         limit_rows=0,
     )  # fmt: skip
 

@@ -159,7 +159,7 @@ def _verdicts(cluster: Cluster) -> Built:
             Column(schema.OBSERVED.name, "Observed", Unit.RATIO, width=95),
             Column(schema.EXPECTED.name, "Expected", Unit.RATIO, width=95),
             Column(schema.LOWER.name, "Limit", Unit.RATIO, width=80),
-            Column(schema.SCORE.name, "Spreads below", Unit.COUNT, width=120, digits=1),
+            Column(schema.SCORE.name, "Spreads below", Unit.COUNT, width=80, digits=1),
             Column(schema.LOW_FOR.name, "Low for", Unit.SECONDS, width=90),
             Column(schema.MISSING_BYTES.name, "Missing", Unit.BYTES, width=95),
             Column(schema.RUNS.name, "Runs", Unit.COUNT, width=70),

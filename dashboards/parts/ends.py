@@ -13,10 +13,10 @@ def node(tag: str, title: str, width: int = 0) -> Column:
     return Column(tag, title, links=(to_board("explore", "Explore this node", node=row(tag)),), width=width)
 
 
-def source_group(cluster: Cluster, board: str, title: str = "Source group", width: int = 0) -> Column:
+def source_group(cluster: Cluster, board: str, title: str = "Source group") -> Column:
     """Return the column of the source's group; a click keeps only that one on the board."""
     link = to_board(board, "Only this group", keep=(var.DESTINATION,), src=CELL)
-    return Column(schema.SRC_GROUP, title, mappings=(panels.group_words(cluster),), links=(link,), width=width)
+    return Column(schema.SRC_GROUP, title, mappings=(panels.group_words(cluster),), links=(link,))
 
 
 def both(cluster: Cluster, board: str) -> list[Column]:

@@ -129,7 +129,7 @@ def _pairs(cluster: Cluster, *, x: int, y: int, w: int, h: int) -> Built:
         before=[
             {"id": "filterFieldsByName", "options": {"exclude": {"names": [TIME]}}},
             {"id": "merge", "options": {}},
-            {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": schema.BYTES.name, "desc": True}]}},
+            panels.ordered(schema.BYTES.name),
         ],
         limit_rows=_PAIRS,
     )  # fmt: skip

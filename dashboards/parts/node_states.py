@@ -27,7 +27,7 @@ def mapping() -> Json:
 
 def worst_first() -> Json:
     """Return the transformation that puts the worst state on top; the numbers of states grow with what is wrong."""
-    return {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": schema.STATE.name, "desc": True}]}}
+    return panels.ordered(schema.STATE.name)
 
 
 def timeline(cluster: Cluster, face: Face, *conditions: Condition, keep: tuple[str, ...] = ()) -> Built:

@@ -167,7 +167,7 @@ def _matrix(cluster: Cluster) -> Built:
         # Rows and columns come as they are met.
         before=[
             *(
-                {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": side, "desc": False}]}}
+                panels.ordered(side, ascending=True)
                 for side in (schema.DST_STAGE, schema.SRC_STAGE)
             ),
             {"id": "groupingToMatrix", "options": matrix},

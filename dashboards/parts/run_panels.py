@@ -172,7 +172,7 @@ def on_the_wall(cluster: Cluster) -> Built:
         mappings=[mapping()],
         missing=("no job", DIM),
         transformations=[
-            {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": schema.COHORT_STATE.name, "desc": True}]}}
+            panels.ordered(schema.COHORT_STATE.name)
         ],
         links=(to_board("training", "This run", job=row(schema.JOB)),),
         large=panels.Large(24, 20, wide=True, rows=True),

@@ -252,6 +252,20 @@ def test_a_silence_turns_red_where_the_alert_links_to() -> None:
         assert set(_reds(one).values()) == {CLUSTER.thresholds.ingest_silent}
 
 
+def test_what_has_no_limit_of_capacity_stands_by_its_load() -> None:
+    """The largest share of a limit first; where no limit is known, the order was that of the names."""
+    for name in ("Links", "Group pairs", "Storage nodes"):
+        (panel,) = (one for one in BOARDS["capacity"]["panels"] if one["title"] == f"{name}: how full, and when")
+        orders = [one["options"]["sort"][0]["field"] for one in panel["transformations"] if one["id"] == "sortBy"]
+        assert orders == [schema.P95.name, schema.UTILISATION.name], name
+
+
+def test_storage_traffic_of_others_is_no_fault() -> None:
+    """Orange says look: the others were orange at rest, too."""
+    (panel,) = (one for one in BOARDS["checkpoints"]["panels"] if one["title"].startswith("Storage traffic:"))
+    assert palette.LOOK not in str(panel["fieldConfig"])
+
+
 def test_red_on_the_wall_is_what_somebody_must_act_on() -> None:
     """Firing critical alerts are; warnings are orange, and a share of the median is nobody's limit."""
     assert palette.ACT in str(wall_panel("alerts_critical")["fieldConfig"])

@@ -33,7 +33,7 @@ from reporting.incident.nearby import jobs_nearby
 from reporting.look import Look
 from store import points, schema
 from store.influx import Series, Store
-from store.influxql import Query, Select
+from store.influxql import Query, Select, Unit
 from store.schema import Breach, Capacity, CoverageState, NodeState
 
 CLUSTER = load_cluster(Path(__file__).resolve().parents[2] / "cluster.yaml")
@@ -195,6 +195,25 @@ def test_of_several_bridges_the_worst_list_is_shown(store: Store, broken: str) -
     assert [shown[name] for name in ("state", "entries", "error")] == [2, 0, "no such file"]
 
 
+def test_bytes_that_the_pipeline_counts_are_bytes(store: Store) -> None:
+    """In one column with points and records, 803 TB were `803 Tri`."""
+    rows: list[dict[str, object]] = [
+        {"stage": "normalise", "reason": reason, "shard": "0", "total": value, points.WINDOW: at}
+        for reason, values in (("suppressed_bytes", (0, 500)), ("records", (0, 7)))
+        for at, value in zip((NOW - 60, NOW - 30), values, strict=True)
+    ]
+    write(store, schema.PIPELINE, rows)
+    found = panel("pipeline", "Everything counted")
+    series = [store.query(expand(one["query"], start=NOW - 600, end=NOW, minimum="", variables={}))[0]
+              for one in found["targets"]]  # fmt: skip
+    assert [(one.columns[-1], one.tags["reason"], one.values[0][-1]) for one in series] == [
+        ("bytes", "suppressed_bytes", 500), ("growth", "records", 7),
+    ]  # fmt: skip
+    units = {one["matcher"]["options"]: {each["id"]: each["value"] for each in one["properties"]}.get("unit")
+             for one in found["fieldConfig"]["overrides"]}  # fmt: skip
+    assert (units["bytes"], units["growth"]) == (Unit.BYTES, Unit.COUNT)
+
+
 # -- what was taken back -------------------------------------------------------------------------------
 
 _TABLES = [
@@ -320,6 +339,17 @@ def test_other_is_no_client_and_no_unknown_user(store: Store) -> None:
     write(store, schema.ACCESS, [{"src": src, "user": user, "bytes": size} | to for src, user, size in users])
     assert tile(store, "inference_access", "Users, 1 h") == 2
     assert tile(store, "inference_access", "From unknown users") == 30
+
+
+def test_an_hour_of_accesses_is_one_that_was_judged(store: Store) -> None:
+    """The last twelve minutes come later: an hour up to now had 48 of them, and a quarter of one often nothing."""
+    row: dict[str, object] = {"dst_group": "inference", "service": "https", "src_group": "users", "bytes": 10}
+    late = questions.accesses_late(CLUSTER)
+    write(store, schema.ACCESS, [row | {"src": "10.70.0.9", "user": "-", points.WINDOW: NOW - 3600 - late + 60}])
+    assert tile(store, "inference_access", "From unknown users") == 10
+    words = f"up to {-(-late // 60)} min late"
+    for title in ("Accesses by client group", "From where", "Clients that are not", "All accesses", "Clients with"):
+        assert words in panel("inference_access", title)["fieldConfig"]["defaults"]["noValue"], title
 
 
 def test_clients_that_may_and_may_not_are_all_of_them() -> None:
