@@ -228,11 +228,12 @@ def pair_titles(cluster: Cluster, arrow: str = "→") -> list[Json]:
 
     `arrow`: what stands between the groups in the name.
     """
-    steps = []
-    between = f"(?:{arrow}|→)"
-    for group_id, title in short_titles(cluster).items():
-        safe = title.replace("$", "$$")
-        steps += [(f"/^{group_id} {between} /", f"{safe} → "), (f"/ {between} {group_id}$/", f" → {safe}")]
+    # A step looks at every series, so a group has one, for both ends.
+    steps = [] if arrow == "→" else [(f"/ {arrow} /", " → ")]
+    steps += [
+        (f"/(?:^|(?<=→ )){group_id}(?= →|$)/g", title.replace("$", "$$"))
+        for group_id, title in short_titles(cluster).items()
+    ]
     return [renamed(regex, name) for regex, name in steps]
 
 
