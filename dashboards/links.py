@@ -57,15 +57,17 @@ def to_board(
     return Link(title or found.title, f"/d/{found.uid}?{times}{chosen}")
 
 
-def to_flows(pages: str, *, is_now: bool = True, **words: str) -> Link:
+def to_flows(pages: str, *, is_now: bool = True, begin: str = "", **words: str) -> Link:
     """Link to a question to the flow archive.
 
     Args:
         pages: its address.
         is_now: whether it is about the board's time range; else the words have one of their own.
+        begin: column of the clicked row with the begin of that range, in epoch ms; by default the board's.
         words: of ``clusterflow flows``, with values as of `to_board`.
     """
-    times = {"from": "${__from}", "to": "${__to}"} if is_now else {}
+    since = f"${{__data.fields.{begin}.numeric}}" if begin else "${__from}"
+    times = {"from": since, "to": "${__to}"} if is_now else {}
     asked = "&".join(f"{word}={quote(value, safe='${}.:_')}" for word, value in {**words, **times}.items())
     return Link("Conversations in the flow archive", f"{pages}?{asked}", is_away=True)
 

@@ -537,7 +537,7 @@ def table(
     With `any_column`, columns that are not listed come too (their name is a variable's value), except Time and hidden.
     A table without a `header` cannot be sorted or filtered: it is looked at.
     """
-    columns = _with_flows(cluster, columns)
+    columns = _with_flows(cluster, columns, has_range=bool(face.since))
     hidden = order.hidden if order else ()
     transformations: list[Json] = list(before)
     if order:
@@ -603,8 +603,11 @@ _PLACES = {schema.EXPORTER: "exporter"}
 _JOBS = {schema.JOB: "job"}
 
 
-def _with_flows(cluster: Cluster, columns: Sequence[Column]) -> Sequence[Column]:
-    """Return the columns, those that the flow archive can be asked about with a link to the question about the row."""
+def _with_flows(cluster: Cluster, columns: Sequence[Column], *, has_range: bool = False) -> Sequence[Column]:
+    """Return the columns, those that the flow archive can be asked about with a link to the question about the row.
+
+    In a table that `has_range` of its own, a row may be older than the board's range: it is asked of its own moment on.
+    """
     pages = cluster.delivery.flow_pages()
     # Of a mapped column a link would have the words in place of the value.
     names = {column.name for column in columns if not column.mappings}
@@ -613,7 +616,8 @@ def _with_flows(cluster: Cluster, columns: Sequence[Column]) -> Sequence[Column]
     if not pages or not asked:
         return columns
     # A job has a time of its own.
-    link = to_flows(pages, is_now=words is not _JOBS, **asked)
+    begin = next((column.name for column in columns if has_range and column.unit == Unit.MOMENT), "")
+    link = to_flows(pages, is_now=words is not _JOBS, begin=begin, **asked)
     return [
         replace(column, links=(*column.links, link)) if column.name in words and not column.mappings else column
         for column in columns

@@ -4,7 +4,7 @@ from cluster.model import Cluster, EventSeverity
 from dashboards import panels, questions
 from dashboards import variables as var
 from dashboards.board import Page
-from dashboards.links import row, to_alerts, to_board, to_rule
+from dashboards.links import Link, row, to_alerts, to_board, to_rule
 from dashboards.palette import ACT, DIM, LOOK, QUIET
 from dashboards.panels import NO_LIMIT, TIME, Built, Cell, Face, Limit, TableOrder
 from store import schema
@@ -87,13 +87,15 @@ def _history(cluster: Cluster) -> Built:
     )  # fmt: skip
     query = _alerts().take(*map(beside, shown), labelled(schema.SEVERITY), labelled(schema.RULE)).newest_rows(_ROWS)
     severities = panels.words({one.value: (one.value, colour) for one, colour in _COLOURS.items()})
+    pages = cluster.delivery.incident_pages()
+    incident = (Link("Incident", f"{pages}{row(schema.INCIDENT.name)}", is_away=True),) if pages else ()
     states = panels.words({schema.FIRING: (schema.FIRING, LOOK), schema.RESOLVED: (schema.RESOLVED, DIM)})
     return panels.table(
         cluster,
         Face(
             "history", "Alert history", "One row an alert, the newest first, with its latest texts.",
             f"At most {_ROWS}; `clusterflow alerts list` has all of two years.",
-            "A click on the rule opens it; the id is for `clusterflow alerts mark`.",
+            "A click on what fired opens the rule, on the id its page; `clusterflow alerts mark` takes the id.",
             x=0, y=4, w=24, h=13, links=(to_alerts(),),
         ),
         [query],
@@ -113,7 +115,7 @@ def _history(cluster: Cluster) -> Built:
             ),
             panels.Column(schema.MARKED_WHY.name, "Why", width=65),
             panels.Column(schema.MAINTENANCE.name, "Maintenance", width=105),
-            panels.Column(schema.INCIDENT.name, "Id", width=78),
+            panels.Column(schema.INCIDENT.name, "Id", links=incident, width=78),
             panels.Column(schema.RULE, "Rule", width=110),
         ],
         missing="no alert in this time range",

@@ -383,6 +383,14 @@ def test_alerts_have_room_on_a_laptop_and_a_name_for_what_has_no_source() -> Non
     assert _overridden(sources, schema.SRC)["noValue"] == "clusterflow"
 
 
+def test_an_alert_leads_to_the_page_of_its_incident_where_there_is_one() -> None:
+    paged = replace(CLUSTER, delivery=replace(CLUSTER.delivery, incident_url="https://noc.example"))
+    for cluster, urls in ((CLUSTER, []), (paged, ["https://noc.example/incident/${__data.fields.incident}"])):
+        (history,) = (one for one in load(boards(cluster)["alerts"])["panels"] if one["title"] == "Alert history")
+        links = _overridden(history, schema.INCIDENT.name).get("links", [])
+        assert [one["url"] for one in links] == urls
+
+
 def test_bars_are_as_wide_as_their_bins() -> None:
     """Where empty bins stay out, the only bar of a day was six hours wide; an outline makes a red line of zeros."""
     for _, panel in PANELS:
