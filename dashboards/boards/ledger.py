@@ -72,7 +72,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
         panels.single(
             cluster,
             Face(
-                "slow_24h", "Most to one destination, 24 h",
+                "slow_24h", "Most without bursts, 24 h",
                 "The most from storage, training or sensitive groups to one destination in 24 hours, bursts left out.",
                 "exfil_volume reports bursts; what the bytes are, flow records do not say.",
                 "The table below names the pair.",
@@ -84,7 +84,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
         panels.single(
             cluster,
             Face(
-                "slow_7d", "Most to one destination, 7 d",
+                "slow_7d", "Most without bursts, 7 d",
                 "The most from such a group to one destination in 7 days, bursts and days that alert left out.",
                 "A source that changes its destination every day stays small here: look at the sum of a source, too.",
                 "The table below names the pair.",
@@ -175,7 +175,7 @@ def _slow_over_time(cluster: Cluster) -> Built:
     return panels.time_series(
         cluster,
         Face(
-            "slow_over_time", "Most to one destination in 24 h, by source group",
+            "slow_over_time", "Most without bursts in 24 h, by source group",
             "The largest 24-hour volume to one outside destination, of each source group, bursts left out.",
             "The dashed line is where low_and_slow_24h fires; a slow rise over days is what it looks for.",
             "Click a group to list its pairs.",

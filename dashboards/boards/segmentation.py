@@ -107,7 +107,7 @@ def _shadows(cluster: Cluster) -> Built:
     sent = rule.measure
     inner = (
         breaches(of_kind(Breach.SHADOW), compare(sent, ">", 0))
-        .take(total(sent), total(schema.RX_BYTES), total(schema.FLOWS), highest(schema.EVENT_DESTINATIONS))
+        .take(total(sent), total(schema.RX_BYTES), total(schema.FLOWS), highest(schema.EVENT_SOURCES))
         .by(*rule.labels)
     )
     return panels.table(
@@ -126,7 +126,7 @@ def _shadows(cluster: Cluster) -> Built:
             panels.Column(sent.name, "Sent", Unit.BYTES, Cell.BAR),
             panels.Column(schema.RX_BYTES.name, "Received", Unit.BYTES, width=100),
             panels.Column(schema.FLOWS.name, "Flow records", Unit.COUNT, width=110),
-            panels.Column(schema.EVENT_DESTINATIONS.name, "Destinations", Unit.COUNT, width=110),
+            panels.Column(schema.EVENT_SOURCES.name, "Addresses", Unit.COUNT, width=110),
         ],
         order=TableOrder(sent.name),
     )  # fmt: skip

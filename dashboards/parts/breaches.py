@@ -117,7 +117,11 @@ def breach_table(cluster: Cluster, face: Face, *conditions: Condition, kinds: bo
             panels.Column(schema.SERVICE, "Service", width=110),
             panels.Column(schema.BYTES.name, "Bytes, both ways", Unit.BYTES, Cell.BAR),
             panels.Column(schema.FLOWS.name, "Flow records", Unit.COUNT, width=110),
-            panels.Column(schema.EVENT_DESTINATIONS.name, "Destinations", Unit.COUNT, width=110),
+            # Those of a shadow node are not counted.
+            panels.Column(
+                schema.EVENT_DESTINATIONS.name, "Destinations", Unit.COUNT, mappings=(panels.words({0: ("", "")}),),
+                width=110,
+            ),
             panels.Column(schema.DURATION.name, "Duration", Unit.SECONDS, width=100),
         ],
         order=TableOrder(schema.BYTES.name),

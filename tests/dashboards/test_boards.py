@@ -261,6 +261,21 @@ def test_what_has_no_limit_of_capacity_stands_by_its_load() -> None:
         assert orders == [schema.P95.name, schema.UTILISATION.name], name
 
 
+def test_destinations_of_a_shadow_node_are_not_zero() -> None:
+    """They are not counted: it had sent 10 MB, to `0`."""
+    panels = {panel["title"]: panel for panel in BOARDS["segmentation"]["panels"]}
+    breaks = _overridden(panels["Conversations that break the segmentation"], schema.EVENT_DESTINATIONS.name)
+    assert breaks["mappings"][0]["options"]["0"]["text"] == ""
+    assert schema.EVENT_DESTINATIONS.name not in str(panels["Shadow nodes"])
+
+
+def test_a_tile_without_bursts_says_so() -> None:
+    """Beside `Most to one destination, 24 h: 42 GB` the table had one that got 65 GB."""
+    titles = [panel["title"] for panel in BOARDS["ledger"]["panels"] if 'max("slow_' in str(panel["targets"])]
+    assert len(titles) == 3
+    assert all("without bursts" in title for title in titles)
+
+
 def test_storage_traffic_of_others_is_no_fault() -> None:
     """Orange says look: the others were orange at rest, too."""
     (panel,) = (one for one in BOARDS["checkpoints"]["panels"] if one["title"].startswith("Storage traffic:"))
