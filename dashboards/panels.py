@@ -33,6 +33,9 @@ _TIMELINE_EXTRAS, _TIMELINE_ROW = 150, 14
 COLUMN_WIDTH = 60
 """Fewest pixels of a table's column that has no width: Grafana's 150 push the last ones out of sight."""
 
+_BAR, _NAME, _WHO = 100, 120, {schema.JOB, schema.SRC, schema.DST}
+"""The same of bars, whose numbers were cut, and of jobs and addresses, of which four lines or the half had room."""
+
 _INFLUXDB = "influxdb"
 _NEWEST_WINDOWS = 6
 """Windows that are one or more behind, for the bridge and then for the analysis, and one that is late."""
@@ -640,7 +643,8 @@ def _lines(column: Column) -> Json:
 def _width(column: Column) -> Json:
     if column.width:
         return {"custom__width": column.width}
-    return {"custom__minWidth": column.least} if column.least else {}
+    least = column.least or (_BAR if column.cell is Cell.BAR else _NAME if column.name in _WHO else 0)
+    return {"custom__minWidth": least} if least else {}
 
 
 def _column_override(column: Column) -> Json:

@@ -398,6 +398,17 @@ def test_alerts_have_room_on_a_laptop_and_a_name_for_what_has_no_source() -> Non
     assert _overridden(sources, schema.SRC)["noValue"] == "clusterflow"
 
 
+def test_bars_have_room_for_their_numbers_and_addresses_are_whole_on_a_laptop() -> None:
+    """Of `65.0 GB` the unit was cut, of `203.0.113.41` half; rows were as high as four lines of a job's name."""
+    for _, panel in PANELS:
+        for one in panel["fieldConfig"].get("overrides", []) if panel["type"] == "table" else ():
+            column = {each["id"]: each["value"] for each in one["properties"]}
+            width = column.get("custom.width") or column.get("custom.minWidth", 0)
+            is_bar = column.get("custom.cellOptions", {}).get("type") == "gauge"
+            is_name = one["matcher"]["options"] in {schema.JOB, schema.SRC, schema.DST}
+            assert width >= (100 if is_bar else 110 if is_name else 0), panel["title"]
+
+
 def test_an_alert_leads_to_the_page_of_its_incident_where_there_is_one() -> None:
     paged = replace(CLUSTER, delivery=replace(CLUSTER.delivery, incident_url="https://noc.example"))
     for cluster, urls in ((CLUSTER, []), (paged, ["https://noc.example/incident/${__data.fields.incident}"])):
