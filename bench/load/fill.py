@@ -186,7 +186,7 @@ def series(cluster: Cluster) -> dict[Measurement, Rows]:
         schema.PIPELINE: [
             *({schema.STAGE: Stage.READ.value, schema.REASON: reason.value} for reason in Reason),
             *({schema.STAGE: stage.value, schema.REASON: schema.HEARTBEAT} for stage in Stage),
-            {schema.STAGE: Stage.WRITE.value, schema.REASON: "points"},
+            *({schema.STAGE: Stage.WRITE.value, schema.REASON: one} for one in ("points", schema.BYTES.name)),
         ],
         schema.CAPACITY: capacities,
         schema.LOADED: capacities[: round((1 - _QUIET) * len(capacities))],

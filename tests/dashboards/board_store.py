@@ -86,7 +86,8 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
     ]
     full += [(kind, f"leaf-1 {place}") for place in range(10) for kind in (Capacity.EDGE, Capacity.CORE)]
     capacities = [{schema.KIND: kind.value, schema.SUBJECT: subject} for kind, subject in full]
-    counted = [(Stage.READ, reason.value) for reason in Reason] + [(Stage.WRITE, "points")]
+    written = ("points", schema.BYTES.name)
+    counted = [(Stage.READ, reason.value) for reason in Reason] + [(Stage.WRITE, one) for one in written]
     return {
         schema.TRAFFIC: [
             {schema.SRC_GROUP: a, schema.DST_GROUP: b, schema.SHARD: shard} | talk | compute

@@ -359,7 +359,7 @@ def test_exporters_have_one_row_each_in_both_tables(filled: Filled) -> None:
 
 def test_counters_add_up_over_bridges(filled: Filled) -> None:
     """Each counter grows by (row + 1) a second; of points every 10 s, those of 900 s span 880 to 900 s."""
-    series = _run(filled, questions.counter_growth(questions.is_in(schema.STAGE, ["write"])).per_series())[0]
+    series = _run(filled, questions.counter_growth(questions.is_in(schema.REASON, ["points"])).per_series())[0]
     rows = 2 * len(questions.Reason)
     factor = (rows + 1) + (rows + 2)
     assert series.values[0][1] in {880 * factor, 890 * factor, 900 * factor}
