@@ -114,10 +114,9 @@ class Book:
         """Return the lines of a step."""
         return [one for one in self.lines if one["step"] == step]
 
-    def one(self, step: str, **values: object) -> Line | None:
-        """Return the line of a step with these values; None if it was not measured."""
-        found = (one for one in self.of(step) if all(one.get(name) == value for name, value in values.items()))
-        return next(found, None)
+    def one(self, step: str, **values: object) -> Line:
+        """Return the line of a step with these values."""
+        return next(one for one in self.of(step) if all(one.get(name) == value for name, value in values.items()))
 
 
 def page(lines: Sequence[Line]) -> str:
@@ -160,39 +159,27 @@ def figures(lines: Iterable[Line], columns: Mapping[str, str | Callable[[Line], 
 
 def _measured_on(lines: Sequence[Line]) -> str:
     """Say on what lines were measured, each machine once."""
-    texts = []
-    for one in lines:
-        machine = one.get(_MACHINE) or {}
-        if machine:
-            versions = ", ".join(str(machine[name]) for name in ("influxd", "nfacctd") if machine.get(name))
-            text = (
-                f"{machine['cores']} cores ({machine['processor']}), {machine['memory_gib']} GiB, Python "
-                f"{machine['python']}, polars {machine['polars']}, {versions}"
-            )
-            if text not in texts:
-                texts.append(text)
-    loads = [one[_MACHINE]["load"] for one in lines if one.get(_MACHINE)]
-    busy = (
-        f" Load of the machine before it began: up to {max(loads)}: too low figures."
-        if max(loads, default=0) > 1
-        else ""
+    machines: list[Line] = [one[_MACHINE] for one in lines if one[_MACHINE]]
+    texts = dict.fromkeys(
+        f"{one['cores']} cores ({one['processor']}), {one['memory_gib']} GiB, Python {one['python']}, polars "
+        f"{one['polars']}, {', '.join(str(one[name]) for name in ('influxd', 'nfacctd') if one.get(name))}"
+        for one in machines
     )
-    return f"*Measured on {'; '.join(texts)}.{busy}*\n" if texts else ""
+    most = max(one["load"] for one in machines)
+    busy = f" Load of the machine before it began: up to {most}: too low figures." if most > 1 else ""
+    return f"*Measured on {'; '.join(texts)}.{busy}*\n"
 
 
 _Part = Callable[[Book], Iterator[str]]
 
 
-def _section(title: str, how: str, *steps: str) -> Callable[[_Part], _Part]:
-    """Put a title before a part of the page; without a line of each of these steps it says how they are measured."""
+def _section(title: str) -> Callable[[_Part], _Part]:
+    """Put a title before a part of the page."""
 
     def decorated(part: _Part) -> _Part:
         def titled(book: Book) -> Iterator[str]:
             yield f"## {title}\n"
-            if all(map(book.of, steps)):
-                yield from part(book)
-            else:
-                yield f"Not measured yet: `scripts/bench {how}`.\n"
+            yield from part(book)
 
         return titled
 
@@ -212,93 +199,73 @@ def _targets(book: Book) -> Iterator[str]:
 _Row = tuple[str, str, str, str]
 
 
-def row(what: str, target: str, measured: str | None, *, met: bool = False) -> _Row:
-    """Return a row of the targets; without a measurement it was not made yet."""
-    return what, target, measured or "not measured yet", "" if not measured else "yes" if met else "**no**"
+def row(what: str, target: str, measured: str, *, met: bool) -> _Row:
+    """Return a row of the targets."""
+    return what, target, measured, "yes" if met else "**no**"
 
 
 def _analysis_rows(book: Book) -> Iterator[_Row]:
     for nodes, seconds in _DAY_AGAIN.items():
         again = book.one("rerun", nodes=nodes, hours=24.0)
-        text = None if again is None else f"{again['seconds']:.0f} s, {again['peak_mib']} MiB"
-        met = again is not None and again["seconds"] <= seconds and again["peak_mib"] < _MOST_MIB
+        met = again["seconds"] <= seconds and again["peak_mib"] < _MOST_MIB
+        text = f"{again['seconds']:.0f} s, {again['peak_mib']} MiB"
         yield row(f"a day of {nodes:,} nodes judged again", f"{seconds} s, 1 GB", text, met=met)
     tick = book.one("tick", nodes=_BUDGET_NODES)
-    text = None if tick is None else f"{tick['median']:.2f} s, {tick['slowest']:.2f} s at most"
-    yield row(f"a live round of {_BUDGET_NODES:,} nodes", "1 s", text, met=tick is not None and tick["slowest"] <= 1)
+    text = f"{tick['median']:.2f} s, {tick['slowest']:.2f} s at most"
+    yield row(f"a live round of {_BUDGET_NODES:,} nodes", "1 s", text, met=tick["slowest"] <= 1)
 
 
 def _target_rows(book: Book) -> Iterator[_Row]:
-    csv, live = book.one("memory", format="csv"), book.one("live", rate=200_000)
-    rate = 0 if csv is None else csv["flows_per_second"]
-    yield row("CSV to points", "1 M flows/s", None if csv is None else f"{_millions(rate)} flows/s", met=rate >= 1e6)
+    live, soak = book.one("live", rate=200_000), book.one("soak")
+    rate = book.one("memory", format="csv")["flows_per_second"]
+    yield row("CSV to points", "1 M flows/s", f"{_millions(rate)} flows/s", met=rate >= 1e6)
     for kind, most in (("csv", 1.5), ("json", 2.0)):
-        read = book.one("memory", format=kind)
-        ratio = 9.0 if read is None else read["ratio_to_polars_read"]
-        what = f"{kind.upper()}, against a bare polars read"
-        yield row(what, f"{most} x", None if read is None else f"{ratio} x", met=ratio <= most)
-    enriched = book.one("enrichment")
-    share = 0.0 if enriched is None else enriched["ratio_of_processor_time"]
-    text = None if enriched is None else f"{share:.2f} of the speed without"
-    yield row("all enrichment on", "0.8 of the speed without", text, met=share >= 0.8)
-    once = book.one("once")
-    for case, what in (("apart", "none does"), ("threefold", "three see all")):
-        times = math.inf if once is None else once[f"times_{case}"]
-        text = None if once is None else f"{times} x the processor time"
-        yield row(f"finding what several exporters saw, where {what}", "1.1 x", text, met=times <= 1.1)
-    lost = None if live is None else _lost_records(live)
-    is_whole = live is not None and live["exact"] and lost == 0
-    measured = None if live is None else "nothing, every byte stored" if is_whole else f"{lost:,} of {live['sent']:,}"
+        ratio = book.one("memory", format=kind)["ratio_to_polars_read"]
+        yield row(f"{kind.upper()}, against a bare polars read", f"{most} x", f"{ratio} x", met=ratio <= most)
+    share = book.one("enrichment")["ratio_of_processor_time"]
+    without = "0.8 of the speed without"
+    yield row("all enrichment on", without, f"{share:.2f} of the speed without", met=share >= 0.8)
+    for case, where in (("apart", "none does"), ("threefold", "three see all")):
+        times = book.one("once")[f"times_{case}"]
+        what = f"finding what several exporters saw, where {where}"
+        yield row(what, "1.1 x", f"{times} x the processor time", met=times <= 1.1)
+    lost = _lost_records(live)
+    is_whole = live["exact"] and lost == 0
+    measured = "nothing, every byte stored" if is_whole else f"{lost:,} of {live['sent']:,}"
     yield row("lost at 200,000 flows/s on the wire", "nothing", measured, met=is_whole)
-    late = None if live is None or live["delay"]["max"] is None else live["delay"]["max"] - live["refresh_seconds"]
-    text = None if late is None else f"{late:.1f} s at most"
-    yield row(
-        "record to query, beyond nfacctd's print interval",
-        f"{_LATE_SECONDS} s",
-        text,
-        met=(late or math.inf) <= _LATE_SECONDS,
-    )
-    soak = book.one("soak")
-    thirds = {} if soak is None else {n: one for n, one in soak["memory_thirds"].items() if n != "sender"}
+    late = live["delay"]["max"] - live["refresh_seconds"]
+    what = "record to query, beyond nfacctd's print interval"
+    yield row(what, f"{_LATE_SECONDS} s", f"{late:.1f} s at most", met=late <= _LATE_SECONDS)
+    thirds = {name: one for name, one in soak["memory_thirds"].items() if name != "sender"}
     grown = ", ".join(name for name, one in thirds.items() if not one["flat"])
-    text = None if soak is None else f"{soak['seconds'] / 60:.0f} min: " + (f"{grown} grew" if grown else "flat")
+    text = f"{soak['seconds'] / 60:.0f} min: " + (f"{grown} grew" if grown else "flat")
     yield row("memory over time", "flat", text, met=not grown)
-    dearer = {n: one["cpu_last_to_first"] for n, one in thirds.items() if one.get("cpu_last_to_first")}
-    text = ", ".join(f"{name} {ratio}" for name, ratio in dearer.items()) or None
-    yield row(
-        "CPU of the soak's last third over its first", "flat", text, met=max(dearer.values(), default=9) <= _DEARER
-    )
+    dearer = {name: one["cpu_last_to_first"] for name, one in thirds.items() if one["cpu_last_to_first"]}
+    text = ", ".join(f"{name} {ratio}" for name, ratio in dearer.items())
+    what = "CPU of the soak's last third over its first"
+    yield row(what, "flat", text, met=max(dearer.values()) <= _DEARER)
     for what, one in (("the soak", soak), ("at 200,000 flows/s", live)):
-        parts = {} if one is None else {name: part for name, part in one["processes"].items() if name != "sender"}
+        parts = {name: part for name, part in one["processes"].items() if name != "sender"}
         peaks = {name: part.get("largest_mib", part["peak_mib"]) for name, part in parts.items()}
-        text = ", ".join(f"{name} {value} MiB" for name, value in peaks.items()) or None
-        yield row(f"memory of each process, {what}", "1 GB", text, met=max(peaks.values(), default=9999) < _MOST_MIB)
+        text = ", ".join(f"{name} {value} MiB" for name, value in peaks.items())
+        yield row(f"memory of each process, {what}", "1 GB", text, met=max(peaks.values()) < _MOST_MIB)
     for untold, who in _WHO.items():
         asked = (one for one in book.of("archive_question") if one["question"] == "one address, 24 h")
-        address = max(
-            (one for one in asked if one["untold"] is untold), key=lambda one: int(one["records"]), default=None
-        )
-        seconds = None if address is None else f"{_seconds(address)} s, {address['peak_mib']} MiB"
+        address = max((one for one in asked if one["untold"] is untold), key=lambda one: int(one["records"]))
         yield row(
             f"one address over 24 h of the flow archive, cold / warm; {who} says who counts",
             "2 / 0.5 s, 500 MB of 100 M records",
-            None if address is None else f"{seconds} of {address['records'] / 1e6:.0f} M",
-            met=address is not None
-            and address["records"] >= 1e8
+            f"{_seconds(address)} s, {address['peak_mib']} MiB of {address['records'] / 1e6:.0f} M",
+            met=address["records"] >= 1e8
             and address["cold_seconds"] <= 2
             and address["warm_seconds"] <= 0.5
             and address["peak_mib"] < 477,
         )
     for one in book.of("archive_cost"):
         ratio = one["ratio_of_processor_time"]
-        yield row(
-            f"{one['through']} with the flow archive", "0.8 of the speed without", f"{ratio} of it", met=ratio >= 0.8
-        )
-    relay = book.one("relay")
-    rate = 0 if relay is None else relay["flows_per_second"]
-    yield row(
-        "relay to Kafka", "500 k flows/s", None if relay is None else f"{_millions(rate)} flows/s", met=rate >= 5e5
-    )
+        yield row(f"{one['through']} with the flow archive", without, f"{ratio} of it", met=ratio >= 0.8)
+    rate = book.one("relay")["flows_per_second"]
+    yield row("relay to Kafka", "500 k flows/s", f"{_millions(rate)} flows/s", met=rate >= 5e5)
     yield from _analysis_rows(book)
     boards, rules = ([one for one in book.of(step) if one["nodes"] == _BUDGET_NODES] for step in ("board", "rules"))
     for budget, most in BUDGETS.items():
@@ -307,13 +274,11 @@ def _target_rows(book: Book) -> Iterator[_Row]:
             BOARD: [one["warm_seconds"] for one in boards],
             RULES: [one["seconds"] for one in rules],
         }.get(budget, [one["warm_seconds"] for one in boards if one["board"] == budget])
-        text = f"{max(took):.2f} s at most" if took else None
-        yield row(
-            f"{budget}, warm, {_BUDGET_NODES:,} nodes", f"{most:g} s", text, met=max(took, default=math.inf) <= most
-        )
+        what = f"{budget}, warm, {_BUDGET_NODES:,} nodes"
+        yield row(what, f"{most:g} s", f"{max(took):.2f} s at most", met=max(took) <= most)
 
 
-@_section("Files to points", "memory", "memory")
+@_section("Files to points")
 def _memory(book: Book) -> Iterator[str]:
     lines = [*book.of("memory"), *book.of("result")]
     yield (
@@ -335,7 +300,7 @@ def _memory(book: Book) -> Iterator[str]:
     yield _measured_on(lines)
 
 
-@_section("Flow logs of a cloud", "cloud", "cloud")
+@_section("Flow logs of a cloud")
 def _cloud(book: Book) -> Iterator[str]:
     lines = book.of("cloud")
     yield (
@@ -357,7 +322,7 @@ def _cloud(book: Book) -> Iterator[str]:
     yield _measured_on(lines)
 
 
-@_section("Enrichment", "enrichment", "enrichment")
+@_section("Enrichment")
 def _enrichment(book: Book) -> Iterator[str]:
     (whole,), parts = book.of("enrichment"), book.of("enrichment_part")
     yield (
@@ -380,7 +345,7 @@ def _enrichment(book: Book) -> Iterator[str]:
     yield _measured_on([whole])
 
 
-@_section("Every byte once", "once", "once")
+@_section("Every byte once")
 def _once(book: Book) -> Iterator[str]:
     (one,) = book.of("once")
     yield (
@@ -398,7 +363,7 @@ def _once(book: Book) -> Iterator[str]:
     yield _measured_on([one])
 
 
-@_section("From the wire to a query", "live", "live")
+@_section("From the wire to a query")
 def _live(book: Book) -> Iterator[str]:
     lines = book.of("live")
     yield (
@@ -452,8 +417,9 @@ def _shortage(lines: Sequence[Line]) -> Iterator[str]:
         )
 
 
-@_section("Several nfacctd", "live --daemons 1,2 --rate 200000,400000", "live_shared")
+@_section("Several nfacctd")
 def _shared(book: Book) -> Iterator[str]:
+    # scripts/bench live --daemons 1,2 --rate 200000,400000
     lines = book.of("live_shared")
     yield (
         "The same with so many nfacctd at one port (`collector.netflow_daemons`), in one run; *sent* is what the\n"
@@ -476,7 +442,7 @@ def _shared(book: Book) -> Iterator[str]:
     yield _measured_on(lines)
 
 
-@_section("Inside nfacctd", "nfacctd", "print_cost")
+@_section("Inside nfacctd")
 def _print_cost(book: Book) -> Iterator[str]:
     # As it is first, then the cheapest.
     lines = sorted(book.of("print_cost"), key=lambda one: (not one["variant"].startswith("as "), one["us"]))
@@ -524,8 +490,9 @@ def _delay(one: Line) -> str:
     return " / ".join("-" if delay[name] is None else f"{delay[name]:.1f} s" for name in ("p50", "p95", "max"))
 
 
-@_section("Soak", "soak --for 30m --log docs/reference/soak.log", "soak")
+@_section("Soak")
 def _soak(book: Book) -> Iterator[str]:
+    # scripts/bench soak --for 30m --log docs/reference/soak.log
     (one,) = book.of("soak")
     yield (
         f"{one['rate']:,} flows/s for {one['seconds'] / 60:.0f} min: {one['sent']:,} sent, "
@@ -540,10 +507,10 @@ def _soak(book: Book) -> Iterator[str]:
         {
             "process": "{name}",
             "median memory, first third": "{first_third_mib} MiB",
-            "middle": lambda third: f"{third['middle_third_mib']} MiB" if "middle_third_mib" in third else "-",
+            "middle": "{middle_third_mib} MiB",
             "last": "{last_third_mib} MiB",
             "flat": lambda third: "yes" if third["flat"] else "**no**",
-            "files mapped": lambda third: f"{third['mapped_mib']} MiB" if "mapped_mib" in third else "counted",
+            "files mapped": "{mapped_mib} MiB",
             "cores": "{cores}",
             "last third / first": lambda third: third.get("cpu_last_to_first") or "",
         },
@@ -551,7 +518,7 @@ def _soak(book: Book) -> Iterator[str]:
     yield _measured_on([one])
 
 
-@_section("Through Kafka", "kafka", "relay", "kafka")
+@_section("Through Kafka")
 def _kafka(book: Book) -> Iterator[str]:
     (relay,), workers = book.of("relay"), book.of("kafka")
     yield (
@@ -572,18 +539,7 @@ def _kafka(book: Book) -> Iterator[str]:
         },
     )
     yield _measured_on([relay, *workers])
-    yield from _live_kafka(book.of("live_kafka"))
-
-
-def _of_workers(one: Line, field: str, together: Callable[[Iterable[float]], float]) -> float:
-    """Return a figure of all workers of a line, their sum or the largest."""
-    return together(part[field] for name, part in one["processes"].items() if name.startswith("worker-"))
-
-
-def _live_kafka(lines: Sequence[Line]) -> Iterator[str]:
-    if not lines:
-        yield "From the wire through Kafka: not measured yet (`scripts/bench live --workers 1,2,4`).\n"
-        return
+    lines = book.of("live_kafka")
     yield (
         "From the wire through all of it, on the same cores: sender, nfacctd, relay, a broker, workers, InfluxDB.\n"
         "*Lost*: datagrams in the kernel, records in nfacctd, flows that are not in the store.\n"
@@ -606,6 +562,11 @@ def _live_kafka(lines: Sequence[Line]) -> Iterator[str]:
     yield _measured_on(lines)
 
 
+def _of_workers(one: Line, field: str, together: Callable[[Iterable[float]], float]) -> float:
+    """Return a figure of all workers of a line, their sum or the largest."""
+    return together(part[field] for name, part in one["processes"].items() if name.startswith("worker-"))
+
+
 def _losses(one: Line) -> tuple[int, int, int]:
     """Return the datagrams lost by the kernel, the records lost by nfacctd, and the flows that the store lacks.
 
@@ -615,7 +576,7 @@ def _losses(one: Line) -> tuple[int, int, int]:
     return one["lost_kernel_datagrams"], _lost_records(one), missing
 
 
-@_section("Boards", "boards", "boards_fill", "board")
+@_section("Boards")
 def _boards(book: Book) -> Iterator[str]:
     fills, asked = book.of("boards_fill"), book.of("board")
     yield (
@@ -654,15 +615,20 @@ def _boards(book: Book) -> Iterator[str]:
             ("board", "nodes", "range", "panel", "seconds"),
             ((one["board"], f"{one['nodes']:,}", one["span"], panel[0], panel[1]) for one, panel in slow),
         )
-    rules = book.of("rules")
-    if rules:
-        yield (
-            "Everything that all rules ask, at one moment; and what that takes of a core for good, with each asked as "
-            "often as it is: every 10 s, each minute where it looks at minutes or days:\n"
-        )
-        columns = {"nodes": "{nodes:,}", "rules": "{rules}", "seconds": "{seconds}"}
-        lasting = {"of a core": lambda one: f"{one['of_a_core']:.0%}" if "of_a_core" in one else ""}
-        yield figures(rules, columns | lasting | {"slowest": "{slowest}, {slowest_seconds} s"})
+    yield (
+        "Everything that all rules ask, at one moment; and what that takes of a core for good, with each asked as "
+        "often as it is: every 10 s, each minute where it looks at minutes or days:\n"
+    )
+    yield figures(
+        book.of("rules"),
+        {
+            "nodes": "{nodes:,}",
+            "rules": "{rules}",
+            "seconds": "{seconds}",
+            "of a core": "{of_a_core:.0%}",
+            "slowest": "{slowest}, {slowest_seconds} s",
+        },
+    )
     yield _measured_on([*fills, *asked])
 
 
@@ -671,14 +637,12 @@ def _span_order(one: Line) -> tuple[int, int]:
     return one["nodes"], int(one["span"][:-1]) * unit.get(one["span"][-1], 0)
 
 
-def _seconds(one: Line | None) -> str:
-    if one is None:
-        return ""
+def _seconds(one: Line) -> str:
     cold = "-" if one["cold_seconds"] is None else f"{one['cold_seconds']:.2f}"
     return f"{cold} / {one['warm_seconds']:.2f}"
 
 
-@_section("Analysis", "analyze", "rerun", "tick")
+@_section("Analysis")
 def _analysis(book: Book) -> Iterator[str]:
     lines = [again | {"round": tick} for again in book.of("rerun") if (tick := book.one("tick", nodes=again["nodes"]))]
     yield (
@@ -701,19 +665,18 @@ def _analysis(book: Book) -> Iterator[str]:
             ),
         },
     )
-    if len(lines) > 1:
-        yield _growth(lines)
+    yield _growth(lines)
     yield _measured_on(lines)
-    if (whole := book.one("tick_whole")) is not None:
-        spent = f"{whole['cpu_seconds']:.2f} s of processor time, and {whole['store_cpu_seconds']:.2f} s in InfluxDB"
-        yield (
-            "A live round with work for every study (`scripts/bench analyze --whole --hours "
-            f"{whole['hours']:g}`: {whole['nodes']:,} nodes,\n"
-            "two rails, sFlow's seconds, 200 conversations with the outside, 100 clients of inference, 100 management\n"
-            f"sessions, violations, interfaces): {spent}, the\n"
-            f"median of {whole['rounds']} rounds. By the clock {whole['median']:.1f} s, as loaded as the machine was.\n"
-        )
-        yield _measured_on([whole])
+    whole = book.one("tick_whole")
+    spent = f"{whole['cpu_seconds']:.2f} s of processor time, and {whole['store_cpu_seconds']:.2f} s in InfluxDB"
+    yield (
+        "A live round with work for every study (`scripts/bench analyze --whole --hours "
+        f"{whole['hours']:g}`: {whole['nodes']:,} nodes,\n"
+        "two rails, sFlow's seconds, 200 conversations with the outside, 100 clients of inference, 100 management\n"
+        f"sessions, violations, interfaces): {spent}, the\n"
+        f"median of {whole['rounds']} rounds. By the clock {whole['median']:.1f} s, as loaded as the machine was.\n"
+    )
+    yield _measured_on([whole])
     for many in book.of("tick_many"):
         yield (
             f"A live round with many small jobs (`scripts/bench analyze --nodes {many['nodes']} --jobs {many['jobs']}\n"
@@ -741,7 +704,7 @@ def _growth(lines: Sequence[Line]) -> str:
     )
 
 
-@_section("Flow archive", "archive", "archive")
+@_section("Flow archive")
 def _archive(book: Book) -> Iterator[str]:
     days, asked = book.of("archive"), book.of("archive_question")
     yield (
@@ -765,16 +728,14 @@ def _archive(book: Book) -> Iterator[str]:
             for one in days
         ),
     )
-    costs = book.of("archive_cost")
-    if costs:
-        yield "What is left of the speed with the archive, of files or a topic read to their end in the same run:\n"
-        yield table(
-            ("through", "by processor time", "by the clock", "peak memory"),
-            (
-                (one["through"], one["ratio_of_processor_time"], one["ratio_on_to_off"], f"{one['peak_mib']} MiB")
-                for one in costs
-            ),
-        )
+    yield "What is left of the speed with the archive, of files or a topic read to their end in the same run:\n"
+    yield table(
+        ("through", "by processor time", "by the clock", "peak memory"),
+        (
+            (one["through"], one["ratio_of_processor_time"], one["ratio_on_to_off"], f"{one['peak_mib']} MiB")
+            for one in book.of("archive_cost")
+        ),
+    )
     yield "Seconds, cold / warm; of processor time, warm, which other work on the machine changes less:\n"
     yield table(
         ("question", "of records", "who says who counts", "seconds", "processor time", "memory"),
@@ -793,10 +754,10 @@ def _archive(book: Book) -> Iterator[str]:
     yield _measured_on(days)
 
 
-@_section("Beside other collectors", "peer", "peer")
+@_section("Beside other collectors")
 def _peers(book: Book) -> Iterator[str]:
     lines = book.of("peer")
-    versions = book.one("peer_versions") or {}
+    versions = book.one("peer_versions")
     told = ", ".join(str(value) for name, value in versions.items() if name not in ("step", _MACHINE) and value)
     is_short = any(one["peer"] == "clusterflow" and not one.get("counts_drain") for one in lines)
     less = "; of `clusterflow` in these runs until the\nlast record was sent: a few per cent less" if is_short else ""
@@ -830,8 +791,9 @@ def _peers(book: Book) -> Iterator[str]:
     yield _measured_on(lines)
 
 
-@_section("InfluxDB 1.6, 1.8, 2.7", "stores --influxd PATH --influxd PATH", "store")
+@_section("InfluxDB 1.6, 1.8, 2.7")
 def _stores(book: Book) -> Iterator[str]:
+    # scripts/bench stores --influxd PATH --influxd PATH
     lines = book.of("store")
     one = lines[0]
     yield (
@@ -862,8 +824,8 @@ def _stores(book: Book) -> Iterator[str]:
 
 
 def load() -> list[Line]:
-    """Return the lines of performance.json; none where it is not there."""
-    return list(json.loads(FIGURES.read_text(encoding="utf-8"))) if FIGURES.exists() else []
+    """Return the lines of performance.json."""
+    return list(json.loads(FIGURES.read_text(encoding="utf-8")))
 
 
 def dump(lines: Sequence[Line]) -> str:
@@ -880,7 +842,7 @@ def report(files: tuple[Path, ...], check: bool) -> None:  # noqa: FBT001 - clic
     for path in files:
         lines = merged(lines, path.read_text(encoding="utf-8").splitlines())
     if check:
-        if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page(lines):
+        if PAGE.read_text(encoding="utf-8") != page(lines):
             raise click.ClickException(f"{PAGE} is not what {FIGURES} says: run scripts/bench report")
         return
     FIGURES.write_text(dump(lines), encoding="utf-8")

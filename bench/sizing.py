@@ -65,56 +65,48 @@ class Units:
 
     Attributes:
         collect, bridge, store, relay, worker: CPU seconds a flow.
-        series: series a node; None where not measured.
-        points: points of the raw retention a node and day; None where not measured.
-        point: bytes a point on disk; None where not measured.
+        series: series a node.
+        points: points of the raw retention a node and day.
+        point: bytes a point on disk.
     """
 
     collect: float
     bridge: float
     store: float
-    relay: float | None = None
-    worker: float | None = None
-    series: float | None = None
-    points: float | None = None
-    point: float | None = None
+    relay: float
+    worker: float
+    series: float
+    points: float
+    point: float
 
 
-def units(lines: Sequence[Line]) -> Units | None:
-    """Return unit costs from the benches' lines; None where the live bench is missing."""
+def units(lines: Sequence[Line]) -> Units:
+    """Return unit costs from the benches' lines."""
     whole = [one for one in lines if one["step"] == "live" and one["printed"]]
-    if not whole:
-        return None
     live = max(whole, key=lambda one: one["exact"] * 1e9 + one["rate"])
     cpu = {name: one["cpu_us_a_flow"] / 1e6 for name, one in live["processes"].items()}
     if not live.get("writers_counted"):
         # Nearly all of what others took is nfacctd's writers.
         cpu["nfacctd"] += live["other_cores"] / live["rate"]
-    found: dict[str, float | None] = {}
-    for one in lines:
-        if one["step"] == "relay":
-            found["relay"] = one["cpu_seconds"] / one["flows"]
-        if one["step"] == "kafka":
-            found["worker"] = one["cpu_us_a_flow"] / 1e6
-    fills = [one for one in lines if one["step"] == "boards_fill"]
-    if fills:
-        fill = max(fills, key=lambda one: int(one["nodes"]))
-        found["series"] = fill["series_cardinality"] / fill["nodes"]
-        hours = float(fill["filled"]["raw"].split(" ", 1)[0])
-        # Stores that were filled before had each series for as long as any.
-        a_day = fill.get("raw_points_a_day", fill["points_by_retention"]["raw"] / hours * 24)
-        found["points"] = a_day / fill["nodes"]
-        found["point"] = fill["bytes_a_point"]
-    return Units(cpu["nfacctd"], cpu["bridge"], cpu["influxd"], **found)
+    (relay,) = (one for one in lines if one["step"] == "relay")
+    worker = [one for one in lines if one["step"] == "kafka"][-1]
+    fill = max((one for one in lines if one["step"] == "boards_fill"), key=lambda one: int(one["nodes"]))
+    return Units(
+        cpu["nfacctd"],
+        cpu["bridge"],
+        cpu["influxd"],
+        relay=relay["cpu_seconds"] / relay["flows"],
+        worker=worker["cpu_us_a_flow"] / 1e6,
+        series=fill["series_cardinality"] / fill["nodes"],
+        points=fill["raw_points_a_day"] / fill["nodes"],
+        point=fill["bytes_a_point"],
+    )
 
 
 def sizing(lines: Sequence[Line]) -> Iterator[str]:
     """Yield the section of the page."""
     yield "## Sizing\n"
     found = units(lines)
-    if found is None:
-        yield "Not measured yet: `scripts/bench live` gives the unit costs.\n"
-        return
     yield _arithmetic(found)
     head = ("", "nodes", "exporters", "flows/s", "cores: collect", "bridge", "store", "collectors", "partitions")
     rows = ["| " + " | ".join((*head, "series", "raw points on disk a day")) + " |", "|" + "---|" * (len(head) + 2)]
@@ -127,33 +119,21 @@ def sizing(lines: Sequence[Line]) -> Iterator[str]:
 
 def _arithmetic(found: Units) -> str:
     us = 1e6
-    text = (
+    return (
         f"Of the measured unit costs, CPU a flow: nfacctd {found.collect * us:.2f} µs, bridge "
-        f"{found.bridge * us:.2f} µs, InfluxDB {found.store * us:.2f} µs"
-    )
-    if found.relay is not None and found.worker is not None:
-        text += (
-            f"; with Kafka: relay {found.relay * us:.2f} µs, worker {found.worker * us:.2f} µs instead of the bridge's"
-        )
-    text += (
-        f".\nCores = flows/s x µs / 10^6 / {_BUSY} (a core is planned {_BUSY:.0%} busy). Collectors: one a "
+        f"{found.bridge * us:.2f} µs, InfluxDB {found.store * us:.2f} µs; with Kafka: relay {found.relay * us:.2f} µs, "
+        f"worker {found.worker * us:.2f} µs instead of the bridge's.\n"
+        f"Cores = flows/s x µs / 10^6 / {_BUSY} (a core is planned {_BUSY:.0%} busy). Collectors: one a "
         f"{_COLLECTOR_RATE:,} flows/s.\nPartitions: one for each core of the bridge, at least one.\n"
+        f"Series: {found.series:.1f} a node. Disk: {found.points:,.0f} raw points a node and day x "
+        f"{found.point} bytes;\nrows of groups, exporters and the outside are in these figures of the largest "
+        "store measured.\nSteps larger than what was measured are computed, not measured.\n"
     )
-    if found.series is not None and found.points is not None and found.point is not None:
-        text += (
-            f"Series: {found.series:.1f} a node. Disk: {found.points:,.0f} raw points a node and day x "
-            f"{found.point} bytes;\nrows of groups, exporters and the outside are in these figures of the largest "
-            "store measured.\n"
-        )
-    return text + "Steps larger than what was measured are computed, not measured.\n"
 
 
 def _year(lines: Sequence[Line]) -> Iterator[str]:
     """Yield what a year takes on disk: points of a simulated busy cluster, bytes as they were compacted."""
     measured = {one["exports"]: one for one in reversed(lines) if one["step"] == "store"}
-    if not measured:
-        yield "What a year takes on disk: not measured yet: `scripts/bench stores`.\n"
-        return
     any_one = next(iter(measured.values()))
     yield (
         f"What a year of {_YEAR_NODES:,} nodes takes on disk, each retention kept as shipped: points a node and day\n"
@@ -189,14 +169,12 @@ def _row(step: Step, found: Units) -> list[str]:
 
     # With several collectors records go through Kafka.
     collectors = math.ceil(step.flows / _COLLECTOR_RATE)
-    has_kafka = collectors > 1 and found.relay is not None and found.worker is not None
-    collect = found.collect + (found.relay or 0.0 if has_kafka else 0.0)
-    bridge = (found.worker or found.bridge) if has_kafka else found.bridge
+    collect, bridge = found.collect, found.bridge
+    if collectors > 1:
+        collect, bridge = collect + found.relay, found.worker
     partitions = max(1, math.ceil(step.flows * bridge / _BUSY)) if collectors > 1 else 0
-    series = "" if found.series is None else f"{found.series * step.nodes:,.0f}"
-    disk = ""
-    if found.points is not None and found.point is not None:
-        disk = f"{_short(found.points * step.nodes * found.point / 1e9)} GB"
+    series = f"{found.series * step.nodes:,.0f}"
+    disk = f"{_short(found.points * step.nodes * found.point / 1e9)} GB"
     return [
         step.name, f"{step.nodes:,}", f"{step.exporters:,}", f"{step.flows:,}", cores(collect), cores(bridge),
         cores(found.store), str(collectors), str(partitions) if partitions else "-", series, disk,
