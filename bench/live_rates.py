@@ -17,12 +17,12 @@ from app.units import parse_duration
 from bench.costs.bridge_rate import simulated
 from bench.costs.processes import Meter, line, tell_machine, timed
 from bench.load.archived import cost
+from bench.load.local_kafka import LocalKafka, has_kafka
 from bench.load.packet_sender import POOL
 from bench.pipelines import PARTITIONS, Load, Pairs, differences, pipeline, run_load, stored_pairs
 from cluster.dump import dump_cluster
 from cluster.load import load_cluster
 from cluster.model import Cluster
-from ingest.kafka.local_kafka import LocalKafka, has_kafka
 from simulate.demo.stack import Part, command
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB

@@ -15,6 +15,7 @@ from typing import Any
 
 from app.errors import ClusterflowError, StoreError
 from bench.costs.processes import Meter
+from bench.load.local_kafka import LocalKafka
 from bench.load.packet_sender import speaking_netflow
 from bench.load.probe import GROUP, Probe, percentiles, with_probe
 from cluster.dump import dump_cluster
@@ -22,7 +23,6 @@ from cluster.load import load_cluster
 from cluster.model import Cluster
 from ingest.collect.kernel.sockets import udp_sockets
 from ingest.collect.pmacct import NFACCTD
-from ingest.kafka.local_kafka import LocalKafka
 from simulate.demo.stack import Part, command, has_socket
 from simulate.traffic.bulk_load import large_cluster
 from store import schema

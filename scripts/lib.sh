@@ -149,7 +149,7 @@ ensure_venv() {
     mv "$stamp.new" "$stamp"
 }
 
-# has_kafka: whether there are Kafka's jars and a Java for them; ingest/kafka/local_kafka.py finds them there.
+# has_kafka: whether there are Kafka's jars and a Java for them; bench/load/local_kafka.py finds them there.
 has_kafka() {
     command -v java >/dev/null && compgen -G "${CLUSTERFLOW_KAFKA:-$TOOLS/kafka}/kafka_*.jar" >/dev/null
 }

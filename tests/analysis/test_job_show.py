@@ -14,16 +14,16 @@ from click.testing import CliRunner
 from analysis.detectors.roles import role_watch
 from analysis.detectors.roles.role_watch import RoleLook
 from analysis.jobs.jobs_cli import jobs
+from bench.traces.faults import Fault, FaultKind
+from bench.traces.layout import Model, layout_of
+from bench.traces.play import Played, play
+from bench.traces.records import netflow, sflow
 from cluster.model import Job
-from simulate.traces.faults import Fault, FaultKind
-from simulate.traces.layout import Model, layout_of
-from simulate.traces.play import Played, play
-from simulate.traces.records import netflow, sflow
 from store import schema
 from store.influx import Store
 from store.influxql import Select, newest, total
 from store.local_influxdb import LocalInfluxDB
-from tests.simulate.synthetic_trace import synthetic_trace
+from tests.bench.synthetic_trace import synthetic_trace
 
 T0 = time.time() // 10 * 10 - 600
 SECONDS = 60

@@ -13,13 +13,13 @@ from analysis.detectors.roles.peers import Blame, Verdict, judge
 from analysis.detectors.roles.step_times import Steps, steps_of
 from analysis.detectors.roles.told import tell
 from analysis.detectors.roles.traffic import Traffic, members, traffic_of
-from simulate.traces.faults import Fault, FaultKind
-from simulate.traces.layout import Model, layout_of
-from simulate.traces.play import Played, play
-from simulate.traces.records import sflow
-from simulate.traces.trace_file import Trace, read_trace
+from bench.traces.faults import Fault, FaultKind
+from bench.traces.layout import Model, layout_of
+from bench.traces.play import Played, play
+from bench.traces.records import sflow
+from bench.traces.trace_file import Trace, read_trace
 from store import schema
-from tests.simulate.synthetic_trace import synthetic_trace
+from tests.bench.synthetic_trace import synthetic_trace
 
 TRACES = Path(os.environ.get("CLUSTERFLOW_TRACES") or Path(__file__).parents[3] / "shared" / "traces")
 RATE = 32768

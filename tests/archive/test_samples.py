@@ -11,11 +11,11 @@ from trouble import fill_up, small_disk
 
 from app.log import Log
 from archive.samples import BYTES, SCHEMA, TIME, Samples, read_samples, samples_folder
+from bench.traces.layout import layout_of
+from bench.traces.play import play
+from bench.traces.records import sflow
 from cluster.load import parse_cluster
-from simulate.traces.layout import layout_of
-from simulate.traces.play import play
-from simulate.traces.records import sflow
-from tests.simulate.synthetic_trace import synthetic_trace
+from tests.bench.synthetic_trace import synthetic_trace
 
 sys.path.append(str(Path(__file__).parents[1] / "analysis"))
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from bench.load.local_kafka import LocalKafka, has_kafka
 from cluster.model import KafkaSettings
-from ingest.kafka.local_kafka import LocalKafka, has_kafka
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from app.log import Log
+from bench.load.local_kafka import LocalKafka
 from cluster.model import EventKind, KafkaDestination, KafkaSettings
 from delivery.event import Document, Event, event_id
 from delivery.queue import Spool
@@ -15,7 +16,6 @@ from delivery.sender import Sender
 from delivery.transports.kafka_transport import Kafka
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
-from ingest.kafka.local_kafka import LocalKafka
 
 
 def _event(number: int) -> Document:

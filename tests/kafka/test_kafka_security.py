@@ -20,10 +20,10 @@ from relay_stage import SpoolStage, frame_of, in_order, lines
 
 from app.errors import UserError
 from app.log import Log
+from bench.load.local_kafka import LocalKafka
 from cluster.model import KafkaSettings, SaslMechanism, Secret
 from ingest.counters import Counters
 from ingest.kafka.client import KafkaUnavailableError, Trouble, ensure_topics, open_admin
-from ingest.kafka.local_kafka import LocalKafka
 from ingest.kafka.publisher import Sender
 
 PASSWORD = "open-sesame"

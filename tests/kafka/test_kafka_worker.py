@@ -22,11 +22,11 @@ from topic_stage import Gate, Member, TopicStage, Worker, stage
 from app.errors import UserError
 from app.log import Log
 from bench.faults import Record
+from bench.load.local_kafka import LocalKafka
 from cluster.model import KafkaFormat, KafkaSettings
 from cluster.reload import Reload
 from ingest.kafka.client import Trouble, ensure_topics, open_admin
 from ingest.kafka.lease import Lease
-from ingest.kafka.local_kafka import LocalKafka
 from ingest.kafka.worker import KafkaWorker
 from simulate.demo.stack import has_socket
 from store.local_influxdb import LocalInfluxDB

@@ -18,11 +18,11 @@ from polars.testing import assert_frame_equal
 from relay_stage import EXPORTERS, REPOSITORY, Deaf, Feeder, SpoolStage, frame_of, in_order, lines, moments
 
 from app.log import Log
+from bench.load.local_kafka import LocalKafka
 from cluster.model import KafkaSettings
 from ingest.collect.counter_files import FOLDER
 from ingest.counters import Counters
 from ingest.kafka.flow_messages import Kind, encode
-from ingest.kafka.local_kafka import LocalKafka
 from ingest.kafka.publisher import Sender
 from ingest.read.readers import read_chunk
 from ingest.read.readers_format import OWN

@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 
 from app.errors import UserError
-from simulate.traces.trace_file import COMPUTES, EMBEDDING, GATHER, REDUCE, SENDS, Floats, Ints, Trace
+from bench.traces.trace_file import COMPUTES, EMBEDDING, GATHER, REDUCE, SENDS, Floats, Ints, Trace
 
 _TOGETHER = 1e-6
 """Seconds: a batch of sends and receives begins in one instant."""

@@ -8,14 +8,14 @@ import polars as pl
 import pytest
 
 from app.errors import UserError
+from bench.traces.faults import Fault, FaultKind
+from bench.traces.layout import Model, layout_of
+from bench.traces.play import DATA, ENDS, PIPELINE, Played, play
+from bench.traces.records import netflow, sflow
+from bench.traces.replay import Replay
+from bench.traces.trace_file import Trace, read_trace
 from simulate.packets.flows import TCP
-from simulate.traces.faults import Fault, FaultKind
-from simulate.traces.layout import Model, layout_of
-from simulate.traces.play import DATA, ENDS, PIPELINE, Played, play
-from simulate.traces.records import netflow, sflow
-from simulate.traces.replay import Replay
-from simulate.traces.trace_file import Trace, read_trace
-from tests.simulate.synthetic_trace import synthetic_trace
+from tests.bench.synthetic_trace import synthetic_trace
 
 TRACES = Path(os.environ.get("CLUSTERFLOW_TRACES") or Path(__file__).parents[3] / "shared" / "traces")
 """Recorded jobs: no part of the repository."""

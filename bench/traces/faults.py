@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from app.errors import UserError
-from simulate.traces.layout import Layout
+from bench.traces.layout import Layout
 
 
 class FaultKind(StrEnum):

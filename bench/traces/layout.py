@@ -19,8 +19,8 @@ from typing import ClassVar
 import numpy as np
 
 from app.errors import UserError
-from simulate.traces.replay import Transfer
-from simulate.traces.trace_file import EMBEDDING, GATHER, REDUCE, Floats, Ints, Trace
+from bench.traces.replay import Transfer
+from bench.traces.trace_file import EMBEDDING, GATHER, REDUCE, Floats, Ints, Trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,12 @@ from analysis.detectors.roles.stage_times import stage_times
 from analysis.detectors.roles.step_times import Steps
 from analysis.detectors.roles.told import tell, tell_sums
 from analysis.detectors.roles.traffic import Traffic, members, traffic_of
+from bench.traces.faults import Fault, FaultKind
+from bench.traces.layout import Layout, host_name, layout_of
+from bench.traces.play import Played, play
+from bench.traces.records import PACKET, named, netflow, sflow
+from bench.traces.trace_file import Floats, Trace, read_trace
 from simulate.packets.flows import UDP
-from simulate.traces.faults import Fault, FaultKind
-from simulate.traces.layout import Layout, host_name, layout_of
-from simulate.traces.play import Played, play
-from simulate.traces.records import PACKET, named, netflow, sflow
-from simulate.traces.trace_file import Floats, Trace, read_trace
 
 RATES, SEEDS = (1000, 4096, 16384, 32768), (101, 102, 103, 104, 105)
 SECONDS = 300.0
@@ -48,7 +48,7 @@ _HEAD = """# Recorded training jobs
 
 Written by `scripts/bench traces ../shared/traces docs/reference/traces.md --seeds {flags}`: do not edit. Two
 production jobs (ByteDance, arXiv 2505.05713) are played as sFlow samples of RoCEv2, looped with the variation that
-their steps really have, one worker a host on 8 rails, bytes by the model in `simulate/traces/layout.py`, and judged
+their steps really have, one worker a host on 8 rails, bytes by the model in `bench/traces/layout.py`, and judged
 from these samples alone (`analysis/detectors/roles`). Seeds {seeds}; {seconds:.0f} s each, or as long as 1.5
 million samples last, and 8 steps at least. A rate at which these have more than 6 million samples is left out.
 

@@ -4,9 +4,9 @@ import numpy as np
 import polars as pl
 
 from app.errors import UserError
+from bench.traces.layout import host_name
+from bench.traces.play import Played
 from simulate.packets.flows import TCP, UDP
-from simulate.traces.layout import host_name
-from simulate.traces.play import Played
 
 PACKET = {UDP: 4096 + 58, TCP: 9000}
 """IP bytes of a full packet: RoCEv2 at an MTU of 4,096 with its headers, TCP in jumbo frames."""

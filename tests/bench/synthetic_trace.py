@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import polars as pl
 
-from simulate.traces.trace_file import Trace, trace_of
+from bench.traces.trace_file import Trace, trace_of
 
 _SENT, _REDUCED, _GATHERED, _SHARED, _DONE = 0.002, 0.06, 0.03, 0.01, 0.02
 

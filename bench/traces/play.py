@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from simulate.traces.faults import Fault, FaultKind
-from simulate.traces.layout import Lanes, Layout, Model, host_name, lanes_of
-from simulate.traces.replay import Replay, Times, Transfer
-from simulate.traces.trace_file import EMBEDDING, GATHER, REDUCE, Floats, Ints, Trace
+from bench.traces.faults import Fault, FaultKind
+from bench.traces.layout import Lanes, Layout, Model, host_name, lanes_of
+from bench.traces.replay import Replay, Times, Transfer
+from bench.traces.trace_file import EMBEDDING, GATHER, REDUCE, Floats, Ints, Trace
 
 DATA, PIPELINE, ENDS = "data", "pipeline", "ends"
 """Kinds of pairs: of one stage; neighbours in the pipeline; first and last stage, which share the embedding."""
