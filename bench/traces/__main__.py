@@ -22,11 +22,10 @@ from analysis.detectors.roles.step_times import Steps
 from analysis.detectors.roles.told import tell, tell_sums
 from analysis.detectors.roles.traffic import Traffic, members, traffic_of
 from bench.traces.faults import Fault, FaultKind
-from bench.traces.layout import Layout, host_name, layout_of
+from bench.traces.layout import RAILS, host_name
 from bench.traces.play import Played, play
 from bench.traces.records import PACKET, named, netflow, sflow
 from bench.traces.trace_file import Floats, Trace, read_trace
-from simulate.packets.flows import UDP
 
 RATES, SEEDS = (1000, 4096, 16384, 32768), (101, 102, 103, 104, 105)
 SECONDS = 300.0
@@ -120,7 +119,7 @@ def _row(play_of: tuple[Path, int, tuple[int, ...]]) -> "_Row | None":
     """Play a trace at a rate with some seeds; None where there are too many samples."""
     path, rate, seeds = play_of
     trace = read_trace(path)
-    seconds = _seconds(trace, layout_of(trace), rate)
+    seconds = _seconds(trace, rate)
     return None if seconds is None else _Row(trace, rate, seconds, seeds)
 
 
@@ -128,16 +127,16 @@ def _records(play_of: tuple[Path, float, tuple[int, ...]]) -> str:
     """Return the line of a job played as flow records with an active timeout."""
     path, timeout, seeds = play_of
     trace = read_trace(path)
-    layout = layout_of(trace)
+    workers = trace.workers.height
     whole, hits = 0, 0
     for seed in seeds:
-        for fault in (None, next(one for name, one in _faults(layout, seed, FLOW_SECONDS) if name == "dead rail")):
-            played = play(trace, layout, FLOW_SECONDS, seed, (fault,) if fault else ())
+        for fault in (None, next(one for name, one in _faults(workers, seed, FLOW_SECONDS) if name == "dead rail")):
+            played = play(trace, FLOW_SECONDS, seed, (fault,) if fault else ())
             told = tell_sums(traffic_of(netflow(played, timeout).rename({"end": "time"})))
             if fault is None:
                 whole += len(set(members(told.traffic).tolist())) == 1 and not told.verdicts
             else:
-                hits += _is_culprit(_Told(played, told.traffic, None, None, list(told.verdicts)), layout, fault)
+                hits += _is_culprit(_Told(played, told.traffic, None, None, list(told.verdicts)), fault)
     cells = [path.stem.removeprefix("trace-"), f"{timeout:.0f} s", *(f"{one} of {len(seeds)}" for one in (whole, hits))]
     return f"| {' | '.join([*cells, *['cannot be known'] * 3])} |"
 
@@ -147,19 +146,17 @@ class _Row:
 
     def __init__(self, trace: Trace, rate: int, seconds: float, seeds: Sequence[int]) -> None:
         self._name, self._rate, self._seconds = trace.name.removeprefix("trace-"), rate, seconds
-        layout = layout_of(trace)
-        self._scores = [_score(_told(trace, layout, rate, self._seconds, seed)) for seed in seeds]
+        stage = trace.workers.get_column("stage").to_list()
+        self._scores = [_score(_told(trace, rate, self._seconds, seed)) for seed in seeds]
         self._hits: dict[str, list[bool | None]] = {}
         self._others = 0
-        self._healthy = _healthy(trace, layout)
+        self._healthy = _healthy(trace)
         for seed in seeds:
-            for name, fault in _faults(layout, seed, self._seconds):
-                told = _told(trace, layout, rate, self._seconds, seed, fault)
-                is_known = fault.kind is not FaultKind.SLOW or _is_apart(
-                    fault, self._healthy[layout.stage[fault.worker]]
-                )
-                self._hits.setdefault(name, []).append(_is_culprit(told, layout, fault) if is_known else None)
-                self._others += _other_nodes(told, layout, fault)
+            for name, fault in _faults(len(stage), seed, self._seconds):
+                told = _told(trace, rate, self._seconds, seed, fault)
+                is_known = fault.kind is not FaultKind.SLOW or _is_apart(fault, self._healthy[stage[fault.worker]])
+                self._hits.setdefault(name, []).append(_is_culprit(told, fault) if is_known else None)
+                self._others += _other_nodes(told, fault)
 
     @property
     def hits(self) -> list[bool | None]:
@@ -194,9 +191,9 @@ def _cell(hits: Sequence[bool | None]) -> str:
     return f"{sum(known)} of {len(known)}" + (f", {unknown} unknown" if unknown else "")
 
 
-def _healthy(trace: Trace, layout: Layout) -> Floats:
+def _healthy(trace: Trace) -> Floats:
     """Return [stage] how much the longest of its healthy workers exceeds its peers, from all packets' true times."""
-    played = play(trace, layout, _ROUNDS * float(trace.end.max(axis=0).sum()), 1)
+    played = play(trace, _ROUNDS * float(trace.end.max(axis=0).sum()), 1)
     moved = played.transfers
     shares = np.linspace(0, 1, _POINTS)
     lasts = pl.col("end") - pl.col("start")
@@ -222,15 +219,15 @@ class _Told:
     verdicts: list[Verdict]
 
 
-def _seconds(trace: Trace, layout: Layout, rate: int) -> float | None:
+def _seconds(trace: Trace, rate: int) -> float | None:
     """Return how long to play; None where that has too many samples."""
-    each = play(trace, layout, 60, 1).transfers.get_column("bytes").to_numpy().sum() / 60 / PACKET[UDP] / rate
+    each = play(trace, 60, 1).transfers.get_column("bytes").to_numpy().sum() / 60 / PACKET / rate
     least = _LEAST_STEPS * float(trace.end.max(axis=0).max())
     return None if least * each > _TOO_MANY else float(np.clip(_MOST / each, least, SECONDS))
 
 
-def _told(trace: Trace, layout: Layout, rate: int, seconds: float, seed: int, *faults: Fault) -> _Told:
-    played = play(trace, layout, seconds, seed, faults)
+def _told(trace: Trace, rate: int, seconds: float, seed: int, *faults: Fault) -> _Told:
+    played = play(trace, seconds, seed, faults)
     traffic = traffic_of(sflow(played, rate, seed))
     told = tell(traffic, played.end)
     return _Told(played, traffic, told.steps, told.roles, list(told.verdicts))
@@ -243,7 +240,7 @@ def _score(told: _Told) -> Score:
     pairs, nodes = told.roles.pairs, told.traffic.nodes
     said = {(nodes[a], nodes[b], str(kind)) for a, b, kind in zip(pairs.low, pairs.high, pairs.kind, strict=True)}
     truth = {(a, b, "pipeline" if "pipeline" in does else does[0]) for a, b, does in told.played.pairs.iter_rows()}
-    stages = dict(told.played.roles.select("host", pl.col("stages").list.first()).iter_rows())
+    stages = dict(told.played.roles.select("host", "stage").iter_rows())
     right = all(stages[node] == stage for node, stage in zip(nodes, told.roles.stage, strict=True))
     begins, ends = (told.played.steps.get_column(name).to_numpy() for name in ("begin", "end"))
     # A told step ends where weights have arrived: just after the next one's begin.
@@ -254,9 +251,9 @@ def _score(told: _Told) -> Score:
     return Score(whole, right, 2 * len(said & truth) / (len(said) + len(truth)), errors, blamed, imbalance)
 
 
-def _faults(layout: Layout, seed: int, seconds: float) -> Iterator[tuple[str, Fault]]:
+def _faults(workers: int, seed: int, seconds: float) -> Iterator[tuple[str, Fault]]:
     rng = np.random.default_rng(seed)
-    worker, rail = int(rng.integers(len(layout.host))), int(rng.integers(layout.rails))
+    worker, rail = int(rng.integers(workers)), int(rng.integers(RAILS))
     for share in SHARES:
         yield f"slow by {share:.0%}", Fault(FaultKind.SLOW, worker=worker, share=share)
     yield "link at half rate", Fault(FaultKind.HALF_LINK, worker=worker, rail=rail)
@@ -266,18 +263,17 @@ def _faults(layout: Layout, seed: int, seconds: float) -> Iterator[tuple[str, Fa
 
 
 def _fault_head() -> list[str]:
-    names = [name for name, _ in _faults(Layout(1, 8, *(np.zeros(1, np.int64),) * 2, 8, *(np.zeros(1, np.int64),) * 2),
-                                         1, SECONDS)]  # fmt: skip
+    names = [name for name, _ in _faults(1, 1, SECONDS)]
     return [f"| job | 1 in | {' | '.join(names)} | others blamed |", f"|---|---:|{'---:|' * (len(names) + 1)}"]
 
 
-def _is_culprit(told: _Told, layout: Layout, fault: Fault) -> bool:
+def _is_culprit(told: _Told, fault: Fault) -> bool:
     """Whether the first verdict names who is at fault."""
     # A long stage is part of both jobs, and said beside each fault.
     first = next((one for one in told.verdicts if one.blame is not Blame.STAGE), None)
     if first is None:
         return False
-    host = host_name(int(layout.host[fault.worker]))
+    host = host_name(fault.worker)
     if fault.kind is FaultKind.SLOW:
         return first.blame is Blame.NODE and first.nodes == (host,)
     if fault.kind is FaultKind.DEAD_RAIL:
@@ -287,9 +283,9 @@ def _is_culprit(told: _Told, layout: Layout, fault: Fault) -> bool:
     return first.blame is Blame.JOB
 
 
-def _other_nodes(told: _Told, layout: Layout, fault: Fault) -> int:
+def _other_nodes(told: _Told, fault: Fault) -> int:
     """Return how many nodes are named that are not at fault."""
-    host = host_name(int(layout.host[fault.worker])) if fault.kind is FaultKind.SLOW else None
+    host = host_name(fault.worker) if fault.kind is FaultKind.SLOW else None
     return sum(one.blame is Blame.NODE and one.nodes != (host,) for one in told.verdicts)
 
 

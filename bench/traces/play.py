@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from bench.traces.faults import Fault, FaultKind
-from bench.traces.layout import Lanes, Layout, Model, host_name, lanes_of
+from bench.traces.layout import RAILS, Lanes, Model, host_name, lanes_of
 from bench.traces.replay import Replay, Times, Transfer
 from bench.traces.trace_file import EMBEDDING, GATHER, REDUCE, Floats, Ints, Trace
 
@@ -31,8 +31,7 @@ class Played:
         steps: a row a step: begin, end (epoch seconds), last (the host that ended last before the gradients were
             exchanged), trace_step (position).
         pairs: a row a pair of hosts: a, b, kinds.
-        roles: a row a host: host, stages, dp_ranks.
-        faults: as laid over.
+        roles: a row a host: host, stage, dp_rank.
         begin, end: epoch seconds.
     """
 
@@ -40,47 +39,44 @@ class Played:
     steps: pl.DataFrame
     pairs: pl.DataFrame
     roles: pl.DataFrame
-    faults: tuple[Fault, ...]
     begin: float
     end: float
 
 
-def play(  # noqa: PLR0917 - what to play, where, for how long
+def play(  # noqa: PLR0917 - what to play, for how long
     trace: Trace,
-    layout: Layout,
     seconds: float,
     seed: int,
     faults: Sequence[Fault] = (),
     model: Model | None = None,
     begin: float = 0.0,
 ) -> Played:
-    """Play a trace for some seconds. UserError where a fault names what the job does not have."""
-    given = tuple(fault.checked(layout) for fault in faults)
+    """Play a trace for some seconds."""
     replay, rng = Replay(trace), np.random.default_rng(seed)
-    lanes = lanes_of(trace, replay.transfers, layout, model or Model())
+    lanes = lanes_of(trace, replay.transfers, model or Model())
     usual = float(trace.end.max(axis=0).min())
     rounds = int(seconds / usual / trace.steps) + 2
     order = np.concatenate([rng.permutation(trace.steps) for _ in range(rounds)])
-    starts, times = _timed(trace, replay, layout, given, order)
+    starts, times = _timed(trace, replay, faults, order)
     count = int(np.searchsorted(starts, seconds))
     lasted = Times(times.begin[:, :count], times.end[:, :count], times.op_end[:, :count], times.length[:count])
-    moved = _moved(lanes, layout, lasted, starts[:count], given, replay.transfers)
+    moved = _moved(lanes, lasted, starts[:count], faults, replay.transfers)
     moved = moved.filter(pl.col("start") < seconds).with_columns(pl.col("start", "end") + begin)
     ends = np.minimum(starts[:count] + lasted.length, seconds)
     steps = pl.DataFrame(
         {
             "begin": starts[:count] + begin,
             "end": ends + begin,
-            "last": _last(trace, replay, layout, lasted),
+            "last": _last(trace, replay, lasted),
             "trace_step": order[:count],
         }
     )
-    return Played(moved, steps, _pairs(lanes, layout, replay), _roles(layout), given, begin, begin + seconds)
+    return Played(moved, steps, _pairs(lanes, replay), _roles(trace), begin, begin + seconds)
 
 
-def _timed(trace: Trace, replay: Replay, layout: Layout, faults: Sequence[Fault], order: Ints) -> tuple[Floats, Times]:
+def _timed(trace: Trace, replay: Replay, faults: Sequence[Fault], order: Ints) -> tuple[Floats, Times]:
     """Return [step] begins, and the replay. Which steps a fault meets depends on how long those before it took."""
-    number = _worker_of_op(trace)
+    worker, first = trace.worker_of_op(), _computes_first(trace, replay)
     lasted = trace.end - trace.start
     met = [np.zeros(len(order), np.bool_) for _ in faults]
     # Each fault that begins moves only what comes after: as many rounds as there are faults settle all.
@@ -88,7 +84,7 @@ def _timed(trace: Trace, replay: Replay, layout: Layout, faults: Sequence[Fault]
         extra = np.zeros((trace.ops.height, len(order)))
         slower = np.ones((len(replay.transfers), len(order)))
         for fault, steps in zip(faults, met, strict=True):
-            _lay(fault, steps, extra, slower, number, replay, layout, lasted[:, order])
+            _lay(fault, steps, extra, slower, worker, first, replay, lasted[:, order])
         times = replay.times(order, extra, slower)
         starts = np.concatenate([[0.0], np.cumsum(times.length)[:-1]])
         again = [_meets(fault, starts, times.length) for fault in faults]
@@ -112,8 +108,8 @@ def _lay(  # noqa: PLR0917 - the arrays that a fault changes
     extra: Floats,
     slower: Floats,
     worker: Ints,
+    first: Ints,
     replay: Replay,
-    layout: Layout,
     lasted: Floats,
 ) -> None:
     at = np.flatnonzero(steps)
@@ -125,60 +121,41 @@ def _lay(  # noqa: PLR0917 - the arrays that a fault changes
         extra[computes[len(computes) // 2], at] += _NEVER
     elif fault.kind is FaultKind.PAUSE:
         # The first passes of the first stage: all others wait for them.
-        first = _computes_first(replay, layout, worker)
         extra[np.ix_(first, at)] += fault.seconds
     else:
-        host = layout.host[fault.worker]
+        # A transfer takes until its slowest rail is done; the bytes of a dead one take the others.
+        times = 2.0 if fault.kind is FaultKind.HALF_LINK else RAILS / (RAILS - 1)
         for number, transfer in enumerate(replay.transfers):
-            hosts = layout.host[worker[list(transfer.ops)]]
-            if (hosts == host).any() and _touches(layout, worker[list(transfer.ops)], fault):
-                slower[number, at] *= _slowed(fault, layout)
+            if fault.worker in worker[list(transfer.ops)]:
+                slower[number, at] *= times
 
 
-def _computes_first(replay: Replay, layout: Layout, worker: Ints) -> Ints:
+def _computes_first(trace: Trace, replay: Replay) -> Ints:
     """Return the operations with which the first stage begins to compute."""
-    computes = np.flatnonzero(replay.computes & (layout.stage[worker] == layout.stage.min()))
-    return np.asarray(computes[np.unique(worker[computes], return_index=True)[1]], np.int64)
+    stage = trace.ops.get_column("stage").to_numpy()
+    computes = np.flatnonzero(replay.computes & (stage == stage.min()))
+    return np.asarray(computes[np.unique(trace.worker_of_op()[computes], return_index=True)[1]], np.int64)
 
 
-def _touches(layout: Layout, workers: Ints, fault: Fault) -> bool:
-    """Whether one of the workers on the fault's host uses its rail."""
-    there = workers[layout.host[workers] == layout.host[fault.worker]]
-    first = layout.first_rail[there]
-    return bool(((first <= fault.rail) & (fault.rail < first + layout.worker_rails)).any())
-
-
-def _slowed(fault: Fault, layout: Layout) -> float:
-    """Return how many times as long a transfer takes: until its slowest rail is done."""
-    if fault.kind is FaultKind.HALF_LINK:
-        return 2.0
-    # Its bytes take the worker's other rails, or share a neighbour's.
-    return layout.worker_rails / (layout.worker_rails - 1) if layout.worker_rails > 1 else 2.0
-
-
-def _moved(  # noqa: PLR0917 - what is where when
-    lanes: Lanes, layout: Layout, times: Times, starts: Floats, faults: Sequence[Fault], transfers: tuple[Transfer, ...]
+def _moved(
+    lanes: Lanes, times: Times, starts: Floats, faults: Sequence[Fault], transfers: tuple[Transfer, ...]
 ) -> pl.DataFrame:
     """Return the transfers of all steps, a row a rail."""
     count, steps = len(lanes.transfer), len(starts)
     begin = (times.begin[lanes.transfer] + starts).ravel()
     length = (times.end - times.begin)[lanes.transfer].ravel()
-    src, dst, rail = (np.repeat(one, steps) for one in (layout.host[lanes.src], layout.host[lanes.dst], lanes.rail))
+    src, dst, rail = (np.repeat(one, steps) for one in (lanes.src, lanes.dst, lanes.rail))
     src_rail, dst_rail = rail.copy(), rail.copy()
     at = np.tile(starts, count)
     every = np.array([one.optype in _KINDS for one in transfers])[lanes.transfer]
     in_ring = np.repeat(every, steps)
     for fault in faults:
-        host = layout.host[fault.worker]
+        host = fault.worker
         on = (at >= fault.begin) & (at < fault.end)
         if fault.kind is FaultKind.HALF_LINK:
             # The rails beside it are done in half of that time. In a ring, one slow link slows all links of its rail.
-            touched = np.isin(
-                lanes.transfer,
-                lanes.transfer[
-                    ((layout.host[lanes.src] == host) | (layout.host[lanes.dst] == host)) & (lanes.rail == fault.rail)
-                ],
-            )
+            is_its = ((lanes.src == host) | (lanes.dst == host)) & (lanes.rail == fault.rail)
+            touched = np.isin(lanes.transfer, lanes.transfer[is_its])
             near = np.repeat(touched, steps) & on
             hit = near & (rail == fault.rail) & (in_ring | (src == host) | (dst == host))
             length = np.where(near & ~hit, length / 2, length)
@@ -186,7 +163,7 @@ def _moved(  # noqa: PLR0917 - what is where when
             for ends, rails in ((src, src_rail), (dst, dst_rail)):
                 dead = on & (ends == host) & (rails == fault.rail)
                 # One after the other of the host's other rails.
-                others = np.delete(np.arange(layout.rails), fault.rail)
+                others = np.delete(np.arange(RAILS), fault.rail)
                 rails[dead] = others[np.arange(int(dead.sum())) % len(others)]
     return pl.DataFrame({
         "start": begin, "end": begin + np.maximum(length, 1e-6), "src": src.astype(np.int32),
@@ -195,22 +172,17 @@ def _moved(  # noqa: PLR0917 - what is where when
     })  # fmt: skip
 
 
-def _worker_of_op(trace: Trace) -> Ints:
-    ranks = trace.workers.get_column("rank").to_numpy()
-    return np.asarray(np.searchsorted(ranks, trace.ops.get_column("rank").to_numpy()), np.int64)
-
-
-def _last(trace: Trace, replay: Replay, layout: Layout, times: Times) -> list[str]:
+def _last(trace: Trace, replay: Replay, times: Times) -> list[str]:
     """Return [step] the host whose computing ended last."""
-    worker = _worker_of_op(trace)
+    worker = trace.worker_of_op()
     ended = np.where(replay.computes[:, None], times.op_end, -np.inf)
-    return [host_name(int(layout.host[worker[one]])) for one in ended.argmax(axis=0)]
+    return [host_name(int(worker[one])) for one in ended.argmax(axis=0)]
 
 
-def _pairs(lanes: Lanes, layout: Layout, replay: Replay) -> pl.DataFrame:
+def _pairs(lanes: Lanes, replay: Replay) -> pl.DataFrame:
     kinds = np.array([_KINDS.get(one.optype, PIPELINE) for one in replay.transfers])[lanes.transfer]
-    src, dst = layout.host[lanes.src], layout.host[lanes.dst]
-    frame = pl.DataFrame({"a": np.minimum(src, dst), "b": np.maximum(src, dst), "kinds": kinds})
+    ends = {"a": np.minimum(lanes.src, lanes.dst), "b": np.maximum(lanes.src, lanes.dst)}
+    frame = pl.DataFrame(ends | {"kinds": kinds})
     return (
         frame.group_by("a", "b")
         .agg(pl.col("kinds").unique().sort())
@@ -219,11 +191,7 @@ def _pairs(lanes: Lanes, layout: Layout, replay: Replay) -> pl.DataFrame:
     )
 
 
-def _roles(layout: Layout) -> pl.DataFrame:
-    frame = pl.DataFrame({"host": layout.host, "stages": layout.stage, "dp_ranks": layout.dp_rank})
-    return (
-        frame.group_by("host")
-        .agg(pl.col("stages", "dp_ranks").unique().sort())
-        .sort("host")
-        .with_columns(pl.col("host").map_elements(host_name, pl.String))
-    )
+def _roles(trace: Trace) -> pl.DataFrame:
+    workers = trace.workers
+    names = pl.Series("host", map(host_name, range(workers.height)), pl.String)
+    return workers.select(names, "stage", "dp_rank")

@@ -6,53 +6,34 @@ import polars as pl
 from app.errors import UserError
 from bench.traces.layout import host_name
 from bench.traces.play import Played
-from simulate.packets.flows import TCP, UDP
 
-PACKET = {UDP: 4096 + 58, TCP: 9000}
-"""IP bytes of a full packet: RoCEv2 at an MTU of 4,096 with its headers, TCP in jumbo frames."""
+PACKET = 4096 + 58
+"""IP bytes of a full packet: RoCEv2 at an MTU of 4,096 with its headers."""
 
-_ACK, _ACK_EVERY = 64, 2
 _JITTER = 0.005
 """Seconds until an agent sends its sample, at most."""
 
 
-def sflow(played: Played, rate: int, seed: int, proto: int = UDP) -> pl.DataFrame:
+def sflow(played: Played, rate: int, seed: int) -> pl.DataFrame:
     """Return packet samples, in order: time, src, dst (hosts), src_rail, dst_rail, bytes (scaled by the rate).
 
     Args:
         played: what to sample.
         rate: one packet in so many.
         seed: of the sampling.
-        proto: UDP, of RoCEv2, or TCP.
     """
     if rate < 1:
         raise UserError(f"a rate of {rate}: expected one packet in 1 or more", "such as 4096")
     rng = np.random.default_rng(seed)
     moved = played.transfers
     start, end, volume = (moved.get_column(name).to_numpy() for name in ("start", "end", "bytes"))
-    packets = volume / PACKET[proto]
-    found = [_drawn(moved, rng.poisson(packets / rate), PACKET[proto] * rate, rng, start, end)]
-    if proto == TCP:
-        acks = moved.rename({"src": "dst", "dst": "src", "src_rail": "dst_rail", "dst_rail": "src_rail"})
-        drawn = rng.poisson(packets / _ACK_EVERY / rate)
-        found.append(_drawn(acks.select(moved.columns), drawn, _ACK * rate, rng, start, end))
-    samples = pl.concat(found)
-    times = samples.get_column("time").to_numpy() + rng.random(samples.height) * _JITTER
-    return named(samples.with_columns(time=times).filter(pl.col("time") < played.end).sort("time"))
-
-
-def _drawn(  # noqa: PLR0917 - columns of one frame
-    moved: pl.DataFrame,
-    counts: "np.ndarray[tuple[int], np.dtype[np.int64]]",
-    size: int,
-    rng: np.random.Generator,
-    start: "np.ndarray[tuple[int], np.dtype[np.float64]]",
-    end: "np.ndarray[tuple[int], np.dtype[np.float64]]",
-) -> pl.DataFrame:
-    rows = np.repeat(np.arange(moved.height), counts)
+    rows = np.repeat(np.arange(moved.height), rng.poisson(volume / PACKET / rate))
     times = start[rows] + rng.random(len(rows)) * (end - start)[rows]
     picked = moved.select("src", "dst", "src_rail", "dst_rail")[rows]
-    return picked.with_columns(time=pl.Series(times), bytes=pl.lit(size, pl.Int64))
+    samples = picked.with_columns(
+        time=pl.Series(times + rng.random(len(rows)) * _JITTER), bytes=pl.lit(PACKET * rate, pl.Int64)
+    )
+    return named(samples.filter(pl.col("time") < played.end).sort("time"))
 
 
 def netflow(played: Played, timeout: float = 60.0) -> pl.DataFrame:
@@ -61,8 +42,6 @@ def netflow(played: Played, timeout: float = 60.0) -> pl.DataFrame:
     Unsampled. A record begins with the first packet after the one before was exported, and holds all until `timeout`
     seconds later: a job's queue pairs never end.
     """
-    if timeout <= 0:
-        raise UserError(f"an active timeout of {timeout} s: expected more than 0", "such as 60 or 10")
     key = ("src", "dst", "src_rail", "dst_rail")
     ordered = played.transfers.sort(*key, "start")
     since = pl.col("start") - played.begin

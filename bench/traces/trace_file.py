@@ -48,6 +48,11 @@ class Trace:
         """A row a worker, in the order of ranks: rank, dp_rank, stage."""
         return self.ops.select("rank", "dp_rank", "stage").unique().sort("rank")
 
+    def worker_of_op(self) -> Ints:
+        """Return [operation] the position of its worker."""
+        ranks = self.workers.get_column("rank").to_numpy()
+        return np.asarray(np.searchsorted(ranks, self.ops.get_column("rank").to_numpy()), np.int64)
+
     @property
     def stages(self) -> int:
         """Number of pipeline stages."""

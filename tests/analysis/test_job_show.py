@@ -15,7 +15,7 @@ from analysis.detectors.roles import role_watch
 from analysis.detectors.roles.role_watch import RoleLook
 from analysis.jobs.jobs_cli import jobs
 from bench.traces.faults import Fault, FaultKind
-from bench.traces.layout import Model, layout_of
+from bench.traces.layout import Model
 from bench.traces.play import Played, play
 from bench.traces.records import netflow, sflow
 from cluster.model import Job
@@ -34,7 +34,7 @@ JOB = Job("pretrain", "llm", HOSTS, datetime.fromtimestamp(T0 - 100, UTC))
 
 def played(*faults: Fault, seconds: float = SECONDS) -> Played:
     trace = synthetic_trace(replicas=3, stages=4)
-    return play(trace, layout_of(trace), seconds, 5, faults, SMALL, begin=T0)
+    return play(trace, seconds, 5, faults, SMALL, begin=T0)
 
 
 def ask(state: Path, *arguments: str) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def test_a_job_is_told_from_the_spool_to_the_answer(tmp_path: Path) -> None:
     found = ask(tmp_path, "pretrain")
     (job,) = found["jobs"]
     stages = {role["node"]: role["pipeline_stage"] for role in job["roles"]}
-    assert stages == {host: stages[0] for host, stages in one.roles.select("host", "stages").iter_rows()}
+    assert stages == dict(one.roles.select("host", "stage").iter_rows())
     truth = one.pairs.filter(pl.col("kinds").list.contains("pipeline")).height
     onward = [one for one in job["pairs"] if one["kind"] == "pipeline" and one["src_stage"] < one["dst_stage"]]
     assert sum(one["role_pairs"] for one in onward) == truth

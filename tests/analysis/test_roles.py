@@ -14,7 +14,7 @@ from analysis.detectors.roles.step_times import Steps, steps_of
 from analysis.detectors.roles.told import tell
 from analysis.detectors.roles.traffic import Traffic, members, traffic_of
 from bench.traces.faults import Fault, FaultKind
-from bench.traces.layout import Model, layout_of
+from bench.traces.layout import Model
 from bench.traces.play import Played, play
 from bench.traces.records import sflow
 from bench.traces.trace_file import Trace, read_trace
@@ -47,7 +47,7 @@ JOBS += [
 
 def seen(trace: Trace, seconds: float = 120, rate: int = RATE) -> tuple[Played, Traffic]:
     """Play a job and sample it."""
-    played = play(trace, layout_of(trace), seconds, 5)
+    played = play(trace, seconds, 5)
     return played, traffic_of(sflow(played, rate, 6))
 
 
@@ -67,7 +67,7 @@ def test_members_pairs_stages_and_steps_are_told(job: Callable[[], Trace]) -> No
     kinds = {(traffic.nodes[low], traffic.nodes[high]): kind for low, high, kind in named}
     truth = {(a, b): "pipeline" if "pipeline" in does else does[0] for a, b, does in played.pairs.iter_rows()}
     assert kinds == truth
-    assert roles.stage.tolist() == [stages[0] for stages in played.roles["stages"]]
+    assert roles.stage.tolist() == played.roles["stage"].to_list()
     assert roles.sure == 1
     # The first step began before the first burst ended, and the last was cut off.
     whole = played.steps.filter(pl.col("end") < played.end)
@@ -184,6 +184,6 @@ def test_rails_links_and_silence_are_named() -> None:
 
 def verdicts(trace: Trace, *faults: Fault) -> list[Verdict]:
     """Return what is said of a job, from two minutes at 1:4096."""
-    played = play(trace, layout_of(trace), 120, 5, faults, model=Model(hidden=4096, layers=32))
+    played = play(trace, 120, 5, faults, model=Model(hidden=4096, layers=32))
     traffic = traffic_of(sflow(played, 4096, 6))
     return judge(traffic, *told(traffic), played.end)

@@ -11,7 +11,6 @@ from trouble import fill_up, small_disk
 
 from app.log import Log
 from archive.samples import BYTES, SCHEMA, TIME, Samples, read_samples, samples_folder
-from bench.traces.layout import layout_of
 from bench.traces.play import play
 from bench.traces.records import sflow
 from cluster.load import parse_cluster
@@ -34,7 +33,7 @@ def rows(*seconds: float, exporter: str = "leaf", src: str = "a", dst: str = "b"
 
 def test_samples_of_a_played_job_are_there_each_with_its_time_and_rail(tmp_path: Path) -> None:
     trace = synthetic_trace()
-    samples = sflow(play(trace, layout_of(trace), 5, 5, begin=T0), trace_scene.RATE, 6)
+    samples = sflow(play(trace, 5, 5, begin=T0), trace_scene.RATE, 6)
     cluster = trace_scene.kept(samples, tmp_path)
     found = read_samples(cluster, T0, T0 + 60)
     columns = ["time", "src", "dst", "src_rail", "dst_rail", "bytes"]
