@@ -27,7 +27,7 @@ from cluster.load import load_cluster
 from cluster.model import Cluster
 from ingest.collect.kernel.sockets import udp_sockets
 from ingest.collect.pmacct import NFACCTD
-from simulate.demo.stack import Part, command, has_socket
+from simulate.demo.stack import Part, command
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB
 
@@ -253,7 +253,7 @@ def contend(contender: Contender, load: Load) -> dict[str, Any]:
         return {"rate": load.rate, "skipped": f"{contender.name} is not in var/tools/bin or on the PATH"}
     part = Part(contender.name, arguments, contender.folder / "log")
     with closing(contender), _running(part) as pid:
-        part.wait_until(lambda: has_socket(contender.port), _START_SECONDS)
+        part.wait_until(lambda: bool(udp_sockets(contender.port)), _START_SECONDS)
         time.sleep(1)
         config = contender.folder / "load.yaml"
         config.write_text(dump_cluster(contender.cluster))

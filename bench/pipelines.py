@@ -23,7 +23,7 @@ from cluster.load import load_cluster
 from cluster.model import Cluster
 from ingest.collect.kernel.sockets import udp_sockets
 from ingest.collect.pmacct import NFACCTD
-from simulate.demo.stack import Part, command, has_socket
+from simulate.demo.stack import Part, command
 from simulate.traffic.bulk_load import large_cluster
 from store import schema
 from store.influx import LacksDatabaseError, Store
@@ -163,7 +163,7 @@ def pipeline(
         for part in parts.values():
             running.callback(part.stop)
             part.start()
-        parts["nfacctd"].wait_until(lambda: has_socket(cluster.collector.netflow_port), _READY_SECONDS)
+        parts["nfacctd"].wait_until(lambda: bool(udp_sockets(cluster.collector.netflow_port)), _READY_SECONDS)
         _wait_for_readers([part for name, part in parts.items() if name != "nfacctd"], workers)
         found = Pipeline(folder, config, cluster, store)
         pids |= {name: part.process.pid for name, part in parts.items() if part.process is not None}

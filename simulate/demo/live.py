@@ -25,6 +25,7 @@ from app.errors import ClusterflowError, StoreError
 from app.signals import SignalEvent
 from cluster.load import load_cluster
 from cluster.model import Cluster
+from ingest.collect.kernel.sockets import udp_sockets
 from rules.evaluate.evaluator import Evaluator
 from rules.evaluate.truth import Owed
 from rules.registry import rules_of
@@ -34,7 +35,7 @@ from simulate.demo.demo_grafana import Inbox, Notification, start_grafana, wall
 from simulate.demo.demo_lists import EVENTS, write_lists
 from simulate.demo.past import Past
 from simulate.demo.plan import Places, demo_cluster, demo_scenario, live_start, placed
-from simulate.demo.stack import Part, command, fresh_folder, has_socket
+from simulate.demo.stack import Part, command, fresh_folder
 from simulate.demo.staged import live_scenario, script_from_now
 from simulate.packets.udp import Clock as SimulatedClock
 from simulate.packets.udp import Target, UdpEmitter
@@ -247,7 +248,7 @@ class Demo:
 
         ready: dict[str, Callable[[], bool]] = {
             "ingest": is_well,
-            "collect": lambda: has_socket(collector.netflow_port) and has_socket(collector.sflow_port),
+            "collect": lambda: bool(udp_sockets(collector.netflow_port) and udp_sockets(collector.sflow_port)),
         }
         for name, part in parts.items():
             self._start(part)

@@ -93,19 +93,6 @@ def command(name: str, config: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "clusterflow", name, "--config", str(config), *arguments]
 
 
-def has_socket(port: int) -> bool:
-    """Whether a process listens on a UDP port."""
-    wanted = f":{port:04X}"
-    for table in ("udp", "udp6"):
-        try:
-            lines = Path("/proc/net", table).read_text(encoding="ascii").splitlines()[1:]
-        except OSError:
-            continue
-        if any(line.split()[1].endswith(wanted) for line in lines):
-            return True
-    return False
-
-
 @contextmanager
 def fresh_folder(folder: Path, mark: str) -> Iterator[Path]:
     """Hold a folder, emptied of what an earlier run left. A folder that is not ours is not touched.

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from staged import Staged, stage, start
 
 from cluster.load import load_cluster
+from ingest.collect.kernel.sockets import udp_sockets
 from simulate.canary_cli import canary
-from simulate.demo.stack import has_socket
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB
 
@@ -41,7 +41,7 @@ def test_it_comes_back(influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path
     running = [start("collect", staged), start("ingest", staged)]
     try:
         deadline = time.monotonic() + 60
-        while not has_socket(cluster.collector.netflow_port) and time.monotonic() < deadline:
+        while not udp_sockets(cluster.collector.netflow_port) and time.monotonic() < deadline:
             time.sleep(0.1)
         # What comes in the first moments of nfacctd lies there until something else comes.
         time.sleep(5)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from staged import Staged, finish, move_counters, record_files, stage, start
 
-from simulate.demo.stack import has_socket
+from ingest.collect.kernel.sockets import udp_sockets
 from simulate.packets.spool_files import SpoolFormat
 from simulate.packets.udp import Clock, Target, UdpEmitter
 from simulate.truth.ground_truth import GroundTruth
@@ -145,7 +145,7 @@ def test_files_of_a_plain_nfacctd_hold_what_the_store_holds(
     config.write_text(PLAIN.format(port=port, output=output, file=files / f"flows.{output}"))
     daemon = subprocess.Popen([nfacctd, "-f", str(config)], stdout=subprocess.DEVNULL, env=os.environ | {"TZ": "UTC"})
     try:
-        wait_until(lambda: has_socket(port))
+        wait_until(lambda: udp_sockets(port))
         time.sleep(2)
         target = Target("127.0.0.1", port)
         with UdpEmitter(

@@ -24,7 +24,6 @@ from ingest.collect.kernel.guard import LONGEST
 from ingest.collect.kernel.sockets import udp_sockets
 from ingest.collect.kernel.split import share_of
 from ingest.collect.trouble_file import lately
-from simulate.demo.stack import has_socket
 from simulate.packets.netflow import FlowFormat
 from simulate.packets.udp import Clock, Target, UdpEmitter
 from simulate.truth.ground_truth import GroundTruth
@@ -172,7 +171,7 @@ def test_what_a_killed_nfacctd_had_is_counted_as_lost(
         sender.join()
         document = truth.document()
         loss = await_loss(staged, document)
-        assert has_socket(staged.cluster.collector.netflow_port)
+        assert udp_sockets(staged.cluster.collector.netflow_port)
         result = account(staged, document)
         assert bridge.stop() == 0
     missing, counted = loss.of(loss.exact)
@@ -284,9 +283,9 @@ def test_without_the_guard_each_killer_costs_a_second(
         for payload in killers()[:3]:
             before = nfacctd_of(log)
             throw(staged, payload)
-            await_that(lambda: not has_socket(port), "it kills", 20)
+            await_that(lambda: not udp_sockets(port), "it kills", 20)
             began = time.monotonic()
-            await_that(lambda before=before: has_socket(port) and nfacctd_of(log) != before, "it is started again", 60)
+            await_that(lambda before=before: udp_sockets(port) and nfacctd_of(log) != before, "it is started again", 60)
             down.append(time.monotonic() - began)
         sender.join()
         document = truth.document()

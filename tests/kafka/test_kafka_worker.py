@@ -25,10 +25,10 @@ from bench.faults import Record
 from bench.load.local_kafka import LocalKafka
 from cluster.model import KafkaFormat, KafkaSettings
 from cluster.reload import Reload
+from ingest.collect.kernel.sockets import udp_sockets
 from ingest.kafka.client import Trouble, ensure_topics, open_admin
 from ingest.kafka.lease import Lease
 from ingest.kafka.worker import KafkaWorker
-from simulate.demo.stack import has_socket
 from store.local_influxdb import LocalInfluxDB
 from store.schema import Stage
 
@@ -438,7 +438,7 @@ def test_a_topic_that_nfacctd_writes_itself_is_read_whole(staged_pmacct: TopicSt
         daemon = subprocess.Popen([nfacctd, "-f", str(config)], stdout=log, stderr=log)
     try:
         deadline = time.monotonic() + 20
-        while not has_socket(port):
+        while not udp_sockets(port):
             assert time.monotonic() < deadline, (folder / "nfacctd.log").read_text()
             time.sleep(0.05)
         time.sleep(1)
