@@ -92,31 +92,6 @@ def _frame(found: Numbers, tags: Sequence[str]) -> pl.DataFrame:
     return pl.concat([_repeated(found.tags, tags), table], how="horizontal").select(moment, *tags, *found.columns[1:])
 
 
-class KeptBins:
-    """Sums of bins that nothing can change any more, of points as written: what was read once is not read again.
-
-    Args:
-        store, measurement, fields, tags, seconds: see `binned`.
-    """
-
-    def __init__(
-        self, store: Store, measurement: Measurement, fields: Sequence[Field], tags: Sequence[str], *, seconds: int
-    ) -> None:
-        self._asked = (store, measurement, measurement.kept, fields, tags)
-        self._seconds = seconds
-        self._known = (0, 0, pl.DataFrame(schema=columns(*tags, *fields)))
-
-    def read(self, start: int, stop: int) -> pl.DataFrame:
-        """Return the bins of [start, stop), as `binned`."""
-        begin, end, known = self._known
-        if not begin <= start <= end:
-            end, known = start, known.clear()
-        fresh = binned(*self._asked, start=end, stop=stop, seconds=self._seconds)
-        known = pl.concat([known.filter(pl.col(WINDOW) >= start), fresh])
-        self._known = start, max(end, stop), known
-        return known
-
-
 def first_seen(
     store: Store, retentions: Iterable[Retention], there: Select, by: int | None = None
 ) -> Iterator[tuple[int, tuple[str, ...]]]:

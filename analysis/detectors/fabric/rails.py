@@ -15,12 +15,14 @@ plane that was heard in the hour before is silent in them, or loses more records
 only be unseen. A ring's rail is a handful of records in that time, of which one datagram in ten can hold half.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import product
 
 import numpy as np
 import polars as pl
 
 from analysis.baseline import Floats
+from analysis.bins import Bins, Keys, Source
 from analysis.detectors.study import Points, Span
 from analysis.jobs.job_windows import end_of, overlapping, start_of
 from analysis.window_reader import exporters_on
@@ -29,7 +31,7 @@ from store import schema
 from store.influx import Store
 from store.influxql import is_in
 from store.points import WINDOW, columns
-from store.sums import KeptBins, binned
+from store.sums import binned
 
 MINUTE, _HOUR = 60, 3_600
 _SHOWN = 0.5
@@ -79,8 +81,8 @@ class RailStudy:
         self._names = sorted(set[str]().union(*self._rails.values()))
         self._exporters = exporters_on(cluster, Plane.COMPUTE)
         self._window = -(-cluster.thresholds.rail_low_window // MINUTE) * MINUTE
-        tags = (schema.NODE, schema.RAIL)
-        self._minutes = KeptBins(store, schema.RAIL_TRAFFIC, (schema.TX_BYTES,), tags, seconds=MINUTE)
+        source = Source(schema.RAIL_TRAFFIC, schema.RAIL_TRAFFIC.kept, (schema.NODE, schema.RAIL))
+        self._minutes = Bins(store, source, (schema.TX_BYTES,), MINUTE)
 
     def judge(self, span: Span, jobs: Sequence[Job]) -> Points:
         """Return the rows of the moments of the span that are final."""
@@ -88,27 +90,28 @@ class RailStudy:
         moments = range(-(-span.start // MINUTE) * MINUTE, span.final + 1, MINUTE)
         running = overlapping(jobs, span.start - self._window, span.final) if self._rails else []
         for part in (moments[at : at + MINUTE] for at in range(0, len(moments), MINUTE) if running):
-            sent = self._minutes.read(part[0] - self._window, part[-1])
+            self._minutes.forget(part[0] - self._window)
+            self._minutes.ensure(part[0] - self._window, part[-1])
             heard = self._heard(part[0] - self._window - _HOUR, part[-1])
             for moment in part:
                 begin = moment - self._window
                 alive = [job for job in running if start_of(job) <= begin and moment <= end_of(job)]
                 if alive and not self._is_blind(heard, begin, moment):
-                    seen = sent.filter(pl.col(WINDOW).is_between(begin, moment, closed="left"))
+                    sums = self._minutes.between(begin, moment).sum(axis=0)[:, 0].tolist()
+                    seen = dict(zip(self._minutes.keys, sums, strict=True))
                     rows += [(moment, job.id, job.job_class, *row) for job in alive for row in self._of(job, seen)]
         return [(schema.RAIL_LOW, pl.DataFrame(rows, schema=_COLUMNS, orient="row"))]
 
-    def _of(self, job: Job, seen: pl.DataFrame) -> list[tuple[object, ...]]:
-        """Return node, rail, missing share, bytes and expected bytes of the low ones."""
+    def _of(self, job: Job, seen: Mapping[Keys, float]) -> list[tuple[object, ...]]:
+        """Return node, rail, missing share, bytes and expected bytes of the low ones, of bytes by node and rail."""
         nodes = [name for name in job.nodes if name in self._rails]
         if len(nodes) < 2:
             return []
-        sent = np.array([[0.0 if one in self._rails[name] else np.nan for one in self._names] for name in nodes])
-        sums = seen.group_by(schema.NODE, schema.RAIL).agg(pl.col(schema.TX_BYTES.name).sum())
-        for tag, names in ((schema.NODE, nodes), (schema.RAIL, self._names)):
-            sums = sums.join(pl.DataFrame({tag: names, f"{tag}_place": range(len(names))}), on=tag)
-        places = (sums.get_column(f"{tag}_place").to_numpy() for tag in (schema.NODE, schema.RAIL))
-        np.add.at(sent, tuple(places), sums.get_column(schema.TX_BYTES.name).to_numpy())
+        # A rail that a node lacks is none that is silent.
+        sent = np.full((len(nodes), len(self._names)), np.nan)
+        for (node, name), (rail, one) in product(enumerate(nodes), enumerate(self._names)):
+            if one in self._rails[name]:
+                sent[node, rail] = seen.get((name, one), 0.0)
         expected = expected_bytes(sent)
         missing = np.where(expected >= self._limits.rail_low_bytes, 1 - sent / np.maximum(expected, 1.0), 0.0)
         return [
