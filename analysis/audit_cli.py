@@ -18,7 +18,6 @@ from analysis.access_cli import share_of_other
 from analysis.audit import FIRST, LAST, Audit, Permit, period_of
 from analysis.audit import audit as audit_of
 from app.application import rows_shown
-from app.errors import UserError
 from app.table import Table
 from app.units import format_duration, format_moment
 from app.words import amount, lasting
@@ -80,11 +79,8 @@ def audit(
     unexpected management connections, whichever alert reported them; permits of `allowed` without a byte; group pairs
     and times of which flow records say nothing. Nothing is changed.
     """  # noqa: D301 - \b is click's mark for "keep these lines"
-    now = time.time()
-    if stop <= start:
-        raise UserError("the period is empty", "--from must be before --to")
     check_signing(key, (csv_path, json_to))
-    period = period_of(cluster, start, stop, now)
+    period = period_of(cluster, start, stop, time.time())
     with opened(cluster.store) as store:
         found = audit_of(cluster, store, period)
     printed = False

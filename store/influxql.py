@@ -99,8 +99,6 @@ class Fill(StrEnum):
 
     GAP = "null"
     NONE = "none"
-    ZERO = "0"
-    PREVIOUS = "previous"
 
 
 class Shape(StrEnum):

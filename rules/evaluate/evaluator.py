@@ -201,10 +201,6 @@ class Evaluator:
             if instance.state is not State.NORMAL
         ]
 
-    def instances(self, rule_id: str) -> tuple[Instance, ...]:
-        """Return all instances of a rule, Normal ones too."""
-        return tuple(self._instances[rule_id].values())
-
     # -- one evaluation ----------------------------------------------------------------------------
 
     def samples(self, due: Iterable[tuple[Rule, int]]) -> Iterator[list[Sample]]:

@@ -6,7 +6,7 @@ The authority is Grafana's source: ``resultNormal``, ``resultAlerting``, ``resul
 and Error too (grafana/grafana#117024); rules without `for`, as ours, behave alike in both. Times are epoch seconds.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -296,8 +296,3 @@ def _gone(instance: Instance, now: int) -> Instance:
         active_at=None,
         resolved_at=now if instance.state in FIRING else instance.resolved_at,
     )
-
-
-def firing(instances: Iterable[Instance]) -> list[Instance]:
-    """Return the instances that a notification would tell of."""
-    return [instance for instance in instances if instance.state in FIRING]

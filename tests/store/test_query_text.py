@@ -220,8 +220,8 @@ def test_every_interval_from_the_smallest_on_holds_whole_windows(window: int) ->
 
 
 def test_fill_follows_time() -> None:
-    query = Select(schema.BASELINE, schema.RAW).take(newest(schema.STATE)).over_time(CLUSTER, fill=Fill.PREVIOUS)
-    assert query.influxql.endswith("GROUP BY time($__interval) fill(previous)")
+    query = Select(schema.BASELINE, schema.RAW).take(newest(schema.STATE)).over_time(CLUSTER, fill=Fill.NONE)
+    assert query.influxql.endswith("GROUP BY time($__interval) fill(none)")
 
 
 @pytest.mark.parametrize(
