@@ -36,11 +36,11 @@ from ingest.dead_letter import DeadLetters
 from ingest.flows.normalise import Clock
 from ingest.kafka.kafka_cli import follow_topic
 from ingest.metrics import serve_metrics
-from ingest.read.counter_spool import counters_spool
+from ingest.read.counter_spool import spools
 from ingest.read.file_notices import tell_of_file
 from ingest.read.records import Gap
 from ingest.read.source import Source, StreamSource
-from ingest.read.spool import PATTERNS, After, Spool
+from ingest.read.spool import PATTERNS, Spool
 from ingest.read.spool_place import spool_folder
 from store.influx import Store
 from store.schema import Stage
@@ -146,16 +146,14 @@ def ingest(
         counters_source: Source | None = None
         if is_stream:
             source = StreamSource(sys.stdin.buffer, time_zone=time_zone.key)
+            cleanup.callback(source.close)
         elif logs:
             source = CloudFiles(folder, logs, once=once, notice=partial(tell_of_file, log))
+            cleanup.callback(source.close)
         else:
-            # Files elsewhere belong to somebody else's daemon.
-            is_ours = folder.resolve() == Path(cluster.collector.spool).resolve() and not once
-            after = After.DELETE if is_ours and not keep_files else After.KEEP
-            notice = partial(tell_of_file, log)
-            source = Spool(folder, once=once, after=after, time_zone=time_zone.key, notice=notice)
-            counters_source = counters_spool(cleanup, folder, source, make=is_ours)
-        cleanup.callback(source.close)
+            source, counters_source = spools(
+                cleanup, cluster, folder, once=once, keep_files=keep_files, time_zone=time_zone, log=log
+            )
         if dead_letters is None:
             dead_letters = Path("dead-letters.jsonl") if is_temporary else state / "dead-letters.jsonl"
         # Of a backfill without a state nothing stays but points, unless cluster.yaml names a place.

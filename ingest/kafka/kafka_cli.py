@@ -3,7 +3,6 @@
 import socket
 import threading
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -24,9 +23,7 @@ from ingest.kafka.publisher import Sender
 from ingest.kafka.relay import Relay
 from ingest.kafka.worker import KafkaWorker
 from ingest.metrics import serve_metrics
-from ingest.read.counter_spool import counters_spool
-from ingest.read.file_notices import tell_of_file
-from ingest.read.spool import After, Spool
+from ingest.read.counter_spool import spools
 from ingest.read.spool_place import spool_folder
 from store.influx import Store
 
@@ -86,12 +83,9 @@ def relay(
     stop = SignalEvent.of_stop()
     ignore_hangups(log, stop, "relay", "it goes on where it was")
     with ExitStack() as cleanup:
-        # Files elsewhere belong to somebody else's daemon.
-        is_ours = folder.resolve() == Path(cluster.collector.spool).resolve() and not once
-        after = After.DELETE if is_ours and not keep_files else After.KEEP
-        notice = partial(tell_of_file, log)
-        source = Spool(folder, once=once, after=after, time_zone=time_zone.key, notice=notice)
-        cleanup.callback(source.close)
+        source, counters_source = spools(
+            cleanup, cluster, folder, once=once, keep_files=keep_files, time_zone=time_zone, log=log
+        )
         sender = Sender(
             cluster.kafka, relay, stop=stop, log=log, counters=counters, patience=_ONCE_SECONDS if once else None
         )
@@ -105,7 +99,7 @@ def relay(
             stop=stop,
             log=log,
             counters=counters,
-            counters_source=counters_spool(cleanup, folder, source, make=is_ours),
+            counters_source=counters_source,
             # Of one that ends by itself nobody should wait for more.
             status_seconds=None if once else cluster.bridge.window,
         )

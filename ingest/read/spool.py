@@ -16,7 +16,6 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from enum import StrEnum
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -53,7 +52,6 @@ _SETTLE_SECONDS = 60.0
 _STEP_SECONDS = 5.0
 """A wall clock that moved so far against the monotonic one was set."""
 
-_DONE_FOLDER = "done"
 _SCAN_SECONDS = 0.2
 _LONG_SCAN, _SCANS_APART = 0.01, 9.0
 """To look at thousands of files takes so many seconds of processor time; the next look waits so many times as long."""
@@ -65,14 +63,6 @@ Notice = Callable[[str, str], None]
 """Called with a reason that `counts` has, and the name of a file."""
 
 
-class After(StrEnum):
-    """What happens to a file that is read, rotated away and covered by a checkpoint."""
-
-    KEEP = "keep"
-    DELETE = "delete"
-    MOVE = "move"
-
-
 class Spool:
     """A folder of spool files. Use it as a context manager, or `close` it.
 
@@ -80,7 +70,7 @@ class Spool:
         folder: where the files are.
         patterns: shell patterns of their names.
         once: read what is there and be finished, unterminated last lines included; otherwise follow for ever.
-        after: what `release` does with a file.
+        deletes: whether `release` deletes files.
         time_zone: zone of times printed without one.
         notice: told what happened to which file, where that is no ordinary thing.
 
@@ -96,7 +86,7 @@ class Spool:
         patterns: tuple[str, ...] = PATTERNS,
         *,
         once: bool = False,
-        after: After = After.KEEP,
+        deletes: bool = False,
         time_zone: str = "UTC",
         notice: Notice = lambda _reason, _name: None,
     ) -> None:
@@ -104,7 +94,7 @@ class Spool:
         self.place = str(folder.resolve())
         self.notice = notice
         self.once = once
-        self.after = after
+        self.deletes = deletes
         self.time_zone = time_zone
         self.counts: dict[str, int] = {}
         self._default = Format(Kind.CSV, "", time_zone)
@@ -648,24 +638,19 @@ class Spool:
         self._scan()
 
     def release(self, position: Mapping[str, Mapping[str, Any]]) -> None:
-        """Delete or move the files that lie wholly behind a position and that their writer has left.
+        """Delete the files that lie wholly behind a position and that their writer has left.
 
         Args:
             position: one that a checkpoint holds.
         """
-        if self.after is After.KEEP:
+        if not self.deletes:
             return
         for name, entry in position.items():
             file = self._files.get(name)
             if file is None or file.inode != entry["inode"] or not self._is_released(file, int(entry["offset"])):
                 continue
-            path = self.folder / name
             try:
-                if self.after is After.MOVE:
-                    (self.folder / _DONE_FOLDER).mkdir(exist_ok=True)
-                    path.replace(self.folder / _DONE_FOLDER / name)
-                else:
-                    path.unlink()
+                (self.folder / name).unlink()
             except OSError:
                 self._count("not_released", name)
                 continue

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from app.errors import UserError
 from ingest.read import spool as spool_module
 from ingest.read.source import MAX_LINE, Chunk, Position, StreamSource
-from ingest.read.spool import After, Spool
+from ingest.read.spool import Spool
 
 HEADER = "SRC_IP,DST_IP,PACKETS,BYTES"
 
@@ -309,7 +309,7 @@ def test_release_keeps_what_may_still_grow(tmp_path: Path) -> None:
     old, new = tmp_path / "nfacct-20261121-0841.csv", tmp_path / "nfacct-20261121-0842.csv"
     old.write_text("1\n")
     new.write_text("2\n")
-    with Spool(tmp_path, after=After.DELETE) as spool:
+    with Spool(tmp_path, deletes=True) as spool:
         drain(spool)
         spool.release(spool.position)
         assert old.exists(), "its writer may still be at work"
@@ -329,18 +329,9 @@ def test_release_keeps_what_may_still_grow(tmp_path: Path) -> None:
         assert spool.counts == {}
 
 
-def test_release_moves_files_where_they_are_to_be_kept(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text("1\n")
-    with Spool(tmp_path, once=True, after=After.MOVE) as spool:
-        drain(spool)
-        spool.release(spool.position)
-    assert (tmp_path / "done" / "x.csv").read_text() == "1\n"
-    assert not (tmp_path / "x.csv").exists()
-
-
 def test_a_released_file_is_no_loss_after_a_restart(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("1\n")
-    with Spool(tmp_path, once=True, after=After.DELETE) as spool:
+    with Spool(tmp_path, once=True, deletes=True) as spool:
         drain(spool)
         position = spool.position
         spool.release(position)
@@ -435,7 +426,7 @@ def test_the_tail_of_a_closed_file_is_given_out(tmp_path: Path) -> None:
     old, new = tmp_path / "nfacct-1.csv", tmp_path / "nfacct-2.csv"
     old.write_text("1\nhal")
     new.write_text("2\n")
-    with Spool(tmp_path, after=After.DELETE) as spool:
+    with Spool(tmp_path, deletes=True) as spool:
         assert lines(drain(spool)) == ["1", "2"]
         make_old(old)
         assert lines(drain(spool)) == ["hal"]
