@@ -40,7 +40,7 @@ def remedy(error: sqlite3.Error) -> str:
 
 def reader_remedy(error: sqlite3.Error) -> str:
     """Return the same for who only reads; SQLite writes beside a file even then."""
-    return FOREIGN if remedy(error) == _REFUSED else remedy(error)
+    return FOREIGN if remedy(error) == MAKE_WRITABLE else remedy(error)
 
 
 def _code(error: sqlite3.Error) -> int:
