@@ -41,7 +41,7 @@ def with_exfiltration(
     rate = max((one.rate for one in {**default_styles(stage.cluster), **dict(styles)}.values()), default=1)
     found = list(incidents)
     plan = _Plan(stage, incidents)
-    openings, early = plan.openings(1.0, rate), plan.openings(CLOSE)
+    openings, early = (plan.openings(share, rate) for share in (1.0, CLOSE))
     for place, one in enumerate(openings):
         incident = found[one.culprit]
         begins = early[place].at if len(early) == len(openings) else incident.start
@@ -99,7 +99,7 @@ class _Plan:
             return None
         return (self._groups[inside], talk.start, max(talk.end, talk.start + 1), volume)
 
-    def openings(self, share: float, rate: int = 1) -> list[_Opening]:
+    def openings(self, share: float, rate: int) -> list[_Opening]:
         """Return the incidents that open where limits are a share of what they are, and 1 packet in `rate` is seen."""
         limits = self._stage.cluster.thresholds
         by_group = self._by_group / self._scale[:, None]

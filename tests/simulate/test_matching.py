@@ -108,8 +108,7 @@ def test_evidence_over_time_has_an_earliest_moment() -> None:
         "low_and_slow_24h": 3600,
         "low_and_slow_7d": 4 * 3600,
         "recurring_dependency": 600,
-        # Of samples the last part takes longer to be certain.
-        "exfiltration": 5 * 3600,
+        "exfiltration": 4 * 3600,
         "beacon": 4 * 3600,
         "unseen_bytes": 3600,
         "steady_connection": 2 * 3600,
