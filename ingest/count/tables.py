@@ -372,16 +372,16 @@ class WindowTable:
 
     def _forget_smallest(self, merged: pl.DataFrame, bound: Bound) -> pl.DataFrame:
         """Bound the number of unnamed conversations that a window remembers."""
-        unnamed = merged.filter(~pl.col(NAMED))
-        if unnamed.height <= _MAX_CANDIDATES:
+        if merged.height - merged.get_column(NAMED).sum() <= _MAX_CANDIDATES:
             return merged
-        place = pl.col(self._sums[0]).rank("ordinal", descending=True).over(WINDOW)
-        folded = unnamed.filter(place > _MAX_CANDIDATES)
-        if folded.is_empty():
+        # Of what has a name there is no size here, nor a place. The rows themselves, of a flood, are copied once.
+        size = pl.when(~pl.col(NAMED)).then(self._sums[0])
+        place = size.rank("ordinal", descending=True).over(WINDOW)
+        is_small = merged.select(place.fill_null(0) > _MAX_CANDIDATES).to_series()
+        if not is_small.any():
             return merged
-        kept = unnamed.filter(place <= _MAX_CANDIDATES)
-        accumulated = self._fold(folded, bound, merged).with_columns(pl.lit(True).alias(NAMED))
-        return self._sum(pl.concat([merged.filter(NAMED), kept, accumulated.select(merged.columns)]))
+        accumulated = self._fold(merged.filter(is_small), bound, merged).with_columns(pl.lit(True).alias(NAMED))
+        return self._sum(pl.concat([merged.filter(~is_small), accumulated.select(merged.columns)]))
 
     def _fold(self, rows: pl.DataFrame, bound: Bound, among: pl.DataFrame) -> pl.DataFrame:
         """Sum rows under ``other``; rows that are ``other`` already stay what they are.

@@ -32,8 +32,7 @@ BROKEN = 500
 STRANGERS = 10_000
 OLD = 700
 
-MEMORY_BYTES = 1_250_000_000
-"""Of the bridge at its peak: 0.94 to 1.13 GB in eight runs, as much of the flood as happens to be read at once."""
+MEMORY_BYTES = 1_100_000_000
 
 pytestmark = pytest.mark.end_to_end
 
