@@ -74,8 +74,6 @@ _LETTERS = 20
 """Pixels of the smallest letters: 5 mm on a screen of 24 inches, 12 mm on one of 55."""
 
 _TILE = Large(62, 22, digits=0)
-_AMOUNT = Large(44, 22, digits=0)
-"""A tile of words, or of a number with a unit: larger, they would wrap on a laptop, and a tile shows one line."""
 _LINE = Large(62, 22, wide=True, digits=0)
 _CURVE = Large(25, _LETTERS, wide=True, rows=True)
 
@@ -174,7 +172,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
             transformations=panels.largest_as(unknown),
             mappings=_unless(questions.role_ids(cluster, Role.MODEL_STORAGE)),
             limit=Limit(act=limits.exfil_volume, look=limits.exfil_volume / 2),
-            large=_AMOUNT,
+            large=_TILE,
         ),
         panels.stat(
             cluster,
@@ -189,7 +187,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
             mappings=[panels.words({0: ("on time", QUIET)})],
             limit=checkpoints.overdue_limit(cluster),
             missing=("none due", DIM),
-            large=_AMOUNT,
+            large=_TILE,
         ),
         panels.stat(
             cluster,
@@ -202,7 +200,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
             ),
             [questions.stall_usd().per_series("USD lost.", alias="Stalls today"), _zero()],
             transformations=panels.largest_as("Stalls today"),
-            large=_AMOUNT,
+            large=_TILE,
         ),
     ]  # fmt: skip
 
