@@ -370,7 +370,9 @@ class Bridge:
                 {str(exporter.address): exporter.name for exporter in self._cluster.exporters},
             )
             frame = with_replies(frame, self._templates.two_way())
-            refused = self._engine.take(frame, now, is_numbered=parsed.is_numbered, exporters=parsed.exporters)
+            refused = self._engine.take(
+                frame, now, is_numbered=parsed.is_numbered, exporters=parsed.exporters, ends=parsed.ends
+            )
             self._bury(as_dead_letters(refused), source)
         self._engine.take_denied(parsed.denied, now)
         self._engine.take_gaps(parsed.gaps)

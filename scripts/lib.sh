@@ -137,9 +137,16 @@ ensure_venv() {
     fi
     # A change of either lock makes both stale: what one installed, the other may have replaced.
     state="$(cat requirements.lock requirements-dev.lock pyproject.toml | sha256sum | cut -d' ' -f1) $REPOSITORY"
-    if [ -x "$VENV/bin/clusterflow" ] && grep -qxF "$lock $state" "$stamp" 2>/dev/null; then
-        return
+    if [ ! -x "$VENV/bin/clusterflow" ] || ! grep -qxF "$lock $state" "$stamp" 2>/dev/null; then
+        install_packages "$lock" "$state" "$stamp" || return 1
     fi
+    # What records are read with; without a compiler they are read more slowly.
+    if command -v cc >/dev/null; then quietly compile "$VENV/bin/python" -m ingest.compile; fi
+}
+
+# install_packages LOCK STATE STAMP: into .venv; the state goes into the stamp.
+install_packages() {
+    local lock=$1 state=$2 stamp=$3
     say "installing the Python packages of $lock"
     # What is imported is compiled then: most modules never are.
     quietly pip "$VENV/bin/pip" install --no-compile --require-hashes --requirement "$lock" || return 1

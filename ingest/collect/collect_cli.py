@@ -50,7 +50,7 @@ def collect(cluster: Cluster, *, print_config: bool, run_dir: Path | None, log: 
     run_folder = (run_dir or spool / _RUN_FOLDER).resolve()
     if print_config:
         shares = cluster.collector.netflow_daemons or DaemonLoad(spool).daemons(cluster)
-        is_fast = cluster.collector.fast_printing and quick_printf.can_be_had(run_folder)
+        is_fast = cluster.collector.fast_printing and quick_printf.LIBRARY.can_be_had(run_folder)
         files = collector_files(cluster, run_folder, spool, is_rotated=True, is_fast=is_fast, shares=shares)
         for name, text in files.items():
             click.echo(f"! ---- {run_folder / name}\n{text}")

@@ -201,6 +201,7 @@ class Engine:
         *,
         is_numbered: bool = False,
         exporters: Words | None = None,
+        ends: tuple[Words, Words] | None = None,
     ) -> pl.DataFrame:
         """Take a record frame; return the records refused, with a ``reason`` column.
 
@@ -211,11 +212,12 @@ class Engine:
                 None: they are followed here.
             is_numbered: whether each row is one record.
             exporters: the frame's column EXPORTER, where that was looked up already.
+            ends: its columns SRC and DST likewise. Further rows behind these are looked up with all others.
         """
         if exporters is None or len(exporters.codes) != frame.height:
-            exporters = self._vocabulary.words(frame.get_column(records.EXPORTER))
+            exporters, ends = self._vocabulary.words(frame.get_column(records.EXPORTER)), None
         exporters = self._normaliser.exporters.by_protocol(exporters, records.whole(frame.get_column(records.VERSION)))
-        flows, refused = self._normaliser.normalise(frame, int(now * 1000), exporters)
+        flows, refused = self._normaliser.normalise(frame, int(now * 1000), exporters, ends)
         self._counters.add(Stage.NORMALISE, "records", len(flows))
         if len(flows):
             # Unnumbered, samples of sFlow share lines as a matter of course; records of NetFlow and IPFIX only where
@@ -226,7 +228,7 @@ class Engine:
                 generation = self._normaliser.addresses.generation
                 self._settle()
                 if self._normaliser.addresses.generation != generation:
-                    flows, refused = self._normaliser.normalise(frame, int(now * 1000), exporters)
+                    flows, refused = self._normaliser.normalise(frame, int(now * 1000), exporters, ends)
             lost_of = partial(self._sequence.lost, frame, exporters, is_numbered=is_numbered)
             losing = self._beside.submit(lost_of) if lost is None else None
             wanted = self._once.wanted(flows)

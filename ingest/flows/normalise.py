@@ -115,16 +115,27 @@ class Normaliser:
         self._settings: BridgeSettings = cluster.bridge
         self._clock = clock
 
-    def normalise(self, frame: pl.DataFrame, now_ms: int, exporters: Words | None = None) -> tuple[Flows, pl.DataFrame]:
+    def normalise(
+        self,
+        frame: pl.DataFrame,
+        now_ms: int,
+        exporters: Words | None = None,
+        ends: tuple[Words, Words] | None = None,
+    ) -> tuple[Flows, pl.DataFrame]:
         """Return the flows of a record frame (RECORD_SCHEMA), and the records refused, with a ``reason`` column.
 
         Args:
             frame: records as read.
             now_ms: wall clock, for records without an arrival time.
             exporters: its column EXPORTER, where that was looked up already.
+            ends: its columns SRC and DST likewise.
         """
         exporters = exporters or Vocabulary().words(frame.get_column(records.EXPORTER))
-        src, dst = self.addresses.number(frame.get_column(records.SRC), frame.get_column(records.DST))
+        if ends is None:
+            src, dst = self.addresses.number(frame.get_column(records.SRC), frame.get_column(records.DST))
+        else:
+            (known,) = self.addresses.number(ends[0].texts)
+            src, dst = (known.gather(one.codes) for one in ends)
         refused = []
         if src.null_count() or dst.null_count():
             bad = src.is_null() | dst.is_null()

@@ -24,7 +24,8 @@ def read_chunk(raw: bytes, fmt: Format = OWN, habits: Habits | None = None) -> P
     habits = Habits() if habits is None else habits
     if fmt.kind is Kind.JSON:
         parsed = read_json(raw, fmt)
-        return replace(parsed, exporters=habits.vocabulary.words(parsed.frame.get_column(EXPORTER)))
+        exporters = parsed.exporters or habits.vocabulary.words(parsed.frame.get_column(EXPORTER))
+        return replace(parsed, exporters=exporters)
     whole, cut_off = _whole_lines(raw)
     parsed = read_csv(whole, fmt, habits)
     if not cut_off:

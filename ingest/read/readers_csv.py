@@ -1,7 +1,7 @@
 """Read the CSV of pmacct's print plugin.
 
-A chunk that holds nothing but good records is parsed by polars straight into typed columns. Anything unexpected in it
-sends it down the tolerant path, which reads all fields as text and judges each row by itself.
+A chunk that holds nothing but good records is read by `quick_records`, or parsed by polars straight into typed columns.
+Anything unexpected in it sends it down the tolerant path, which reads all fields as text and judges each row by itself.
 """
 
 from dataclasses import replace
@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import polars as pl
 
-from ingest.read import records
+from ingest.read import quick_records, records
 from ingest.read.numbered import Habits, first_number, once_each
 from ingest.read.readers_format import Format, header_text, headers_in, is_header, is_marker
 from ingest.read.readers_values import (
@@ -44,9 +44,11 @@ def read_csv(raw: bytes, fmt: Format, habits: Habits | None = None) -> Parsed:
     habits = Habits() if habits is None else habits
     preamble, begin = _after_preamble(raw, fmt)
     text = raw[begin:]
-    frame = _read_clean(text, preamble)
-    if frame is not None:
-        return _once_each(Parsed(frame), text, preamble, habits)
+    parsed = quick_records.read_csv(text, _layout(preamble), preamble.separator)
+    if parsed is None and (frame := _read_clean(text, preamble)) is not None:
+        parsed = Parsed(frame)
+    if parsed is not None:
+        return _once_each(parsed, text, preamble, habits)
     return _joined(
         [_once_each(_read_segment(text, under), text, under, habits) for under, text in _by_header(raw, fmt)]
     )
@@ -64,7 +66,7 @@ def _joined(parts: list[Parsed]) -> Parsed:
 
 def _once_each(parsed: Parsed, raw: bytes, fmt: Format, habits: Habits) -> Parsed:
     """Return what was read of a text with the records once each that pmacct had read twice, if it tells."""
-    exporters = habits.vocabulary.words(parsed.frame.get_column(records.EXPORTER))
+    exporters = parsed.exporters or habits.vocabulary.words(parsed.frame.get_column(records.EXPORTER))
     number = None if parsed.frame.is_empty() else first_number(fmt, raw)
     if number is None:
         return replace(parsed, exporters=exporters)

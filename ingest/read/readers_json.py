@@ -1,8 +1,8 @@
 """Read the JSON lines of pmacct's print plugin.
 
-A chunk of good records is parsed by polars straight into typed columns. If a value is not of its type, all values are
-read as text and each row is judged by itself. If a line is no JSON, Python's parser says which, one line at a time:
-what that takes grows with the text and not with how the odd lines lie in it.
+A chunk of good records is read by `quick_records`, or parsed by polars straight into typed columns. If a value is not
+of its type, all values are read as text and each row is judged by itself. If a line is no JSON, Python's parser says
+which, one line at a time: what that takes grows with the text and not with how the odd lines lie in it.
 """
 
 import json
@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from ingest.read import records
+from ingest.read import quick_records, records
 from ingest.read.readers_format import BUCKET_KEY, JSON_KEYS, Format
 from ingest.read.readers_values import (
     REQUIRED,
@@ -50,9 +50,13 @@ def read_json(raw: bytes, fmt: Format) -> Parsed:
         raw: whole lines; the last one may lack its newline.
         fmt: only its time zone matters.
     """
+    if (quick := quick_records.read_json(raw)) is not None:
+        return quick
     frame = _read_clean(raw, fmt) if line_count(raw) * _SHORTEST < len(raw) else None
-    if frame is not None:
-        return Parsed(frame)
+    return _read_slowly(raw, fmt) if frame is None else Parsed(frame)
+
+
+def _read_slowly(raw: bytes, fmt: Format) -> Parsed:
     parts = [_read_any(piece, fmt) for piece in pieces(raw)]
     return Parsed(pl.concat([part.frame for part in parts]), pl.concat([part.dead for part in parts]))
 

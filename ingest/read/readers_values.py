@@ -142,7 +142,7 @@ def _dates_in_seconds(texts: pl.Series, time_zone: str) -> pl.Series:
     return seconds
 
 
-_RANGES: dict[str, tuple[int, int]] = {
+RANGES: dict[str, tuple[int, int]] = {
     records.IFACE_IN: (0, 2**32 - 1),
     records.IFACE_OUT: (0, 2**32 - 1),
     records.SRC_PORT: (0, 65535),
@@ -168,9 +168,9 @@ REQUIRED = (records.SRC, records.DST, records.BYTES)
 
 _REASONS = {records.PROTOCOL: Reason.BAD_PROTOCOL, **dict.fromkeys(TIMES, Reason.BAD_TIME)}
 
-_MAPPED = "::ffff:"
+MAPPED = "::ffff:"
 
-_DEFAULTS: dict[str, int] = {
+DEFAULTS: dict[str, int] = {
     records.SRC_PORT: 0,
     records.DST_PORT: 0,
     records.TCP_FLAGS: 0,
@@ -189,7 +189,7 @@ def is_outside(name: str) -> pl.Expr:
     value = pl.col(name)
     if name in TIMES:
         return (value >= 0).not_() | (value >= END_OF_TIME)
-    low, high = _RANGES[name]
+    low, high = RANGES[name]
     return (value < low) | (value > high)
 
 
@@ -200,7 +200,7 @@ def is_any_outside(column: pl.Series) -> bool:
         # Of a column with nan both ends are nan, which is in no range.
         return not (values.min(initial=0) >= 0 and values.max(initial=0) < END_OF_TIME)
     # What is negative is large without its sign, and no range begins below 0.
-    return int(values.view(f"u{values.itemsize}").max(initial=0)) > _RANGES[column.name][1]
+    return int(values.view(f"u{values.itemsize}").max(initial=0)) > RANGES[column.name][1]
 
 
 def finish(frame: pl.DataFrame) -> pl.DataFrame:
@@ -213,10 +213,10 @@ def finish(frame: pl.DataFrame) -> pl.DataFrame:
     present = frame.schema
     for name, dtype in records.RECORD_SCHEMA.items():
         column = pl.col(name) if name in present else pl.lit(None, dtype)
-        if name in _DEFAULTS:
-            column = column.fill_null(_DEFAULTS[name]) if name in present else pl.lit(_DEFAULTS[name], dtype)
+        if name in DEFAULTS:
+            column = column.fill_null(DEFAULTS[name]) if name in present else pl.lit(DEFAULTS[name], dtype)
         elif name == records.EXPORTER and name in present and _has_mapped(frame):
-            column = column.str.strip_prefix(_MAPPED)
+            column = column.str.strip_prefix(MAPPED)
         elif name == records.VERSION and name in present and records.START in present:
             start = pl.col(records.START)
             sflow = pl.lit(records.SFLOW)
@@ -232,7 +232,7 @@ def finish(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _has_mapped(frame: pl.DataFrame) -> bool:
     """Whether there are IPv4-mapped exporters: to look is quicker than to copy the others."""
-    return bool(frame.get_column(records.EXPORTER).str.starts_with(_MAPPED).any())
+    return bool(frame.get_column(records.EXPORTER).str.starts_with(MAPPED).any())
 
 
 def from_text(frame: pl.DataFrame, time_zone: str) -> tuple[pl.DataFrame, pl.Series]:
@@ -270,4 +270,4 @@ def _value(texts: pl.Series, time_zone: str) -> Value:
         return text(texts)
     if texts.name == records.PROTOCOL:
         return protocol(texts)
-    return integer(texts, *_RANGES[texts.name])
+    return integer(texts, *RANGES[texts.name])

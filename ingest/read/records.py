@@ -201,6 +201,7 @@ class Parsed:
         is_numbered: whether each row is one record, whatever number of flows it stands for.
         first_number: the daemon's own number of the first record; None where records have none.
         exporters: the frame's column EXPORTER as numbers, where it was looked up already.
+        ends: its columns SRC and DST likewise, with the same texts.
         denied: cloud logs: records of packets that were not let through, with RECORD_SCHEMA.
         gaps: cloud logs: what has no records, with GAP_SCHEMA.
     """
@@ -211,6 +212,7 @@ class Parsed:
     is_numbered: bool = False
     first_number: int | None = None
     exporters: Words | None = None
+    ends: tuple[Words, Words] | None = None
     denied: pl.DataFrame = field(default_factory=empty_records)
     gaps: pl.DataFrame = field(default_factory=empty_gaps)
 

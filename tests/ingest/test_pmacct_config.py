@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from app import compiled
 from cluster.model import Cluster, CollectorSettings, Exporter, ExportProtocol, Sampling, SamplingMode
 from ingest.collect import quick_printf
 from ingest.collect.collect_cli import collect
@@ -158,8 +159,8 @@ def test_the_configuration_shown_is_that_of_a_machine_without_a_compiler_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_compiler: bool
 ) -> None:
     """There nfacctd has no library: of so many exporters it keeps no templates."""
-    monkeypatch.setattr(quick_printf, "SHIPPED", tmp_path / "none.so")
-    monkeypatch.setattr(quick_printf, "COMPILER", "true" if has_compiler else "no-such-cc")
+    monkeypatch.setattr(quick_printf.LIBRARY, "shipped", tmp_path / "none.so")
+    monkeypatch.setattr(compiled, "COMPILER", "true" if has_compiler else "no-such-cc")
     leaves = "".join(f"  x{number}: {{address: 127.0.1.{number}}}\n" for number in range(101))
     config = tmp_path / "cluster.yaml"
     text = YAML.replace("collector:", f"{leaves}collector:")

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from app import compiled
 from app.errors import ClusterflowError
 from cluster.model import Cluster, CollectorSettings, Exporter
 from ingest.collect import quick_printf, template_file
@@ -23,7 +24,7 @@ from tests.ingest.test_pmacct_captures import HAS_CAPTURES, cases, replay
 from tests.ingest.test_pmacct_daemons import a_cluster, free_udp_port, sampled_ip, send, sflow, spooled, v5, wait_for
 from tests.ingest.test_unread_exports import ADDRESSES, COUNTERS, OPTIONS, a_set, dated, message, record, templates
 
-HAS_COMPILER = shutil.which(quick_printf.COMPILER) is not None
+HAS_COMPILER = shutil.which(compiled.COMPILER) is not None
 needs_compiler = pytest.mark.skipif(not HAS_COMPILER, reason="no C compiler")
 needs_pmacct = pytest.mark.skipif(shutil.which("nfacctd") is None, reason="pmacct is not installed")
 
@@ -36,7 +37,7 @@ AF_INET, AF_INET6 = 2, 10
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     path = tmp_path_factory.mktemp("library") / "quick_printf.so"
-    quick_printf.compile_to(path)
+    quick_printf.LIBRARY.compile_to(path)
     library = ctypes.CDLL(str(path))
     library.inet_ntop.restype = ctypes.c_char_p
     return library
@@ -158,25 +159,25 @@ def test_addresses_are_those_of_libc(ours: ctypes.CDLL, address: IPv4Address | I
 
 @needs_compiler
 def test_it_is_compiled_once_for_each_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quick_printf, "SHIPPED", tmp_path / "shipped.so")
+    monkeypatch.setattr(quick_printf.LIBRARY, "shipped", tmp_path / "shipped.so")
     own = quick_printf.library(tmp_path)
     made = own.stat().st_mtime_ns
     assert quick_printf.library(tmp_path) == own
     assert own.stat().st_mtime_ns == made
-    monkeypatch.setattr(quick_printf, "NAME", "quick_printf-of-another-release.so")
+    monkeypatch.setattr(quick_printf.LIBRARY, "name", "quick_printf-of-another-release.so")
     assert quick_printf.library(tmp_path) != own
-    own.rename(quick_printf.SHIPPED)
-    assert quick_printf.library(tmp_path) == quick_printf.SHIPPED
+    own.rename(quick_printf.LIBRARY.shipped)
+    assert quick_printf.library(tmp_path) == quick_printf.LIBRARY.shipped
 
 
 @needs_compiler
 def test_one_that_cannot_be_loaded_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quick_printf, "SHIPPED", tmp_path / "none.so")
+    monkeypatch.setattr(quick_printf.LIBRARY, "shipped", tmp_path / "none.so")
     spaced = tmp_path / "a folder"
     spaced.mkdir()
     with pytest.raises(ClusterflowError, match="cannot be loaded"):
         quick_printf.library(spaced)
-    (tmp_path / quick_printf.NAME).touch()
+    (tmp_path / quick_printf.LIBRARY.name).touch()
     with pytest.raises(ClusterflowError, match="cannot be loaded"):
         quick_printf.library(tmp_path)
 
@@ -214,8 +215,8 @@ def test_daemons_print_the_same_with_it_and_without(tmp_path: Path) -> None:
 def test_without_it_pmacct_prints_by_itself_and_it_is_said(
     why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quick_printf, "SHIPPED", tmp_path / "none" / "quick_printf.so")
-    monkeypatch.setattr(quick_printf, "COMPILER", "no-such-cc" if why == "no compiler" else "false")
+    monkeypatch.setattr(quick_printf.LIBRARY, "shipped", tmp_path / "none" / "quick_printf.so")
+    monkeypatch.setattr(compiled, "COMPILER", "no-such-cc" if why == "no compiler" else "false")
     said: list[tuple[str, str]] = []
     settings = CollectorSettings("127.0.0.1", free_udp_port(), free_udp_port())
     cluster = Cluster("test", (), collector=settings)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app import compiled
 from cluster.model import Cluster, CollectorSettings, Exporter, ExportProtocol
 from ingest.collect import quick_printf
 from ingest.collect.supervise import Collector
@@ -52,7 +53,7 @@ def test_daemons_are_started_with_no_secret(tmp_path: Path, monkeypatch: pytest.
     with Collector(cluster, tmp_path / "run", spool=tmp_path / "spool") as collector:
         assert set(collector.pids) == {"nfacctd", "sfacctd"}
     expected = given | {"TZ": "UTC"}
-    if shutil.which(quick_printf.COMPILER):
+    if shutil.which(compiled.COMPILER):
         expected["LD_PRELOAD"] = str(quick_printf.library(tmp_path / "run"))
     for name in ("nfacctd", "sfacctd"):
         lines = (tmp_path / "run" / f"{name}.environment").read_text().rstrip("\0").split("\0")
