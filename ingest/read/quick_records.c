@@ -28,9 +28,10 @@ struct words {
   uint64_t count;
   const char *prefix; /* left out where a word begins with it */
   uint64_t prefix_size;
+  uint64_t seed; /* of the hash, which whoever forges addresses must not foresee */
   /* Ours. */
   struct entry {
-    uint64_t hash, place; /* its first byte in `text` */
+    uint64_t hash, place;  /* its first byte in `text` */
     uint32_t size, number; /* its number is one more than its place among the words: 0 is a free entry */
   } *entries;
   uint64_t mask;
@@ -170,15 +171,15 @@ static inline bool word(struct text *text, char until, struct column *column, in
   struct words *words = column->words;
   const char *from = text->at;
   if (words->prefix_size && !memcmp(from, words->prefix, words->prefix_size)) from += words->prefix_size;
-  uint64_t hash = 0, bytes, ends;
+  uint64_t hash = words->seed, ends;
   size_t size = 0;
   do {
     if (size == LONGEST_WORD) return false;
-    bytes = eight(from + size) ^ EACH(until);
-    ends = (bytes - EACH(1)) & ~bytes & EACH(0x80);
+    uint64_t bytes = eight(from + size), differ = bytes ^ EACH(until);
+    ends = (differ - EACH(1)) & ~differ & EACH(0x80);
     unsigned more = ends ? (unsigned)__builtin_ctzll(ends) / 8 : 8;
     if (more < 8) bytes &= (UINT64_C(1) << 8 * more) - 1;
-    hash = (hash ^ bytes) * UINT64_C(0x9e3779b97f4a7c15);
+    hash = (hash ^ bytes) * (words->seed | 1);
     hash ^= hash >> 32;
     size += more;
   } while (!ends);

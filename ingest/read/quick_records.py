@@ -5,6 +5,7 @@ records are the same.
 """
 
 import ctypes
+import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ class _CWords(ctypes.Structure):
         ("count", ctypes.c_uint64),
         ("prefix", ctypes.c_char_p),
         ("prefix_size", ctypes.c_uint64),
+        ("seed", ctypes.c_uint64),
         ("entries", ctypes.c_void_p),
         ("mask", ctypes.c_uint64),
     )
@@ -151,7 +153,9 @@ class _Table:
         self._texts = {name: np.empty(len(text), np.uint8) for name in (records.EXPORTER, records.SRC)}
         prefixes = {records.EXPORTER: MAPPED.encode(), records.SRC: b""}
         self._words = {
-            name: _CWords(text=room.ctypes.data, prefix=prefixes[name], prefix_size=len(prefixes[name]))
+            name: _CWords(
+                text=room.ctypes.data, prefix=prefixes[name], prefix_size=len(prefixes[name]), seed=secrets.randbits(64)
+            )
             for name, room in self._texts.items()
         }
         self._values = {name: np.empty(rows, _TYPES[name][1]) for name in names if name in _TYPES}

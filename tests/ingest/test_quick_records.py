@@ -73,7 +73,7 @@ TITLES = some.sampled_from(
         records.PRINTED_COLUMNS,
         records.SPOOL_COLUMNS,
         (*records.SPOOL_COLUMNS, "LABEL"),
-        ("SRC_IP", "DST_IP", "PACKETS", "BYTES"),
+        ("SRC_IP", "BYTES", "DST_IP"),
         ("TAG", *records.SPOOL_COLUMNS[1:]),
     ]
 )
@@ -96,6 +96,7 @@ def same(quick: Parsed | None, frame: pl.DataFrame | None) -> None:
     assert quick.ends is not None
     for name, words in zip((records.SRC, records.DST), quick.ends, strict=True):
         assert unfolded(words) == frame.get_column(name).to_list()
+    assert quick.ends[0].texts.n_unique() == len(quick.ends[0].texts)
     if quick.exporters is not None:
         assert unfolded(quick.exporters) == frame.get_column(records.EXPORTER).to_list()
         assert quick.exporters.texts.n_unique() == len(quick.exporters.texts)
