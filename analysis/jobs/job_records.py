@@ -4,12 +4,9 @@ A record has id, class, nodes, start, end and outcome. Nodes are names, ranges o
 inventory; times are ISO 8601, in the site's time zone unless they say otherwise, or epoch seconds.
 """
 
-import csv
-import io
 import json
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -17,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 from analysis.jobs.hostlist import expand
 from analysis.jobs.job_windows import start_of
+from app.csv_rows import CsvError, csv_rows
 from app.errors import Problem
 from app.units import format_duration, format_moment
 from cluster.document import Faults, Mapping, Scalar, Sequence, Value
@@ -135,9 +133,14 @@ def read_csv(text: str, source: str, zone: ZoneInfo) -> tuple[Job, ...]:
         ConfigError: columns are missing or unknown, or rows have faults; all of them.
     """
     faults = Faults(source)
-    rows = _rows(text)
-    line, header = next(rows, (1, []))
-    header = [name.strip().lower() for name in header]
+    rows: list[tuple[int, list[str]]] = []
+    try:
+        rows.extend(csv_rows(text, comments=True))
+    except CsvError as fault:
+        faults.add_problem(Problem("", fault.wrong, "CSV", fault.hint, line=fault.line))
+        faults.raise_if_any()
+    (line, names), *rows = rows or [(1, [])]
+    header = [name.lower() for name in names]
     for name in REQUIRED_COLUMNS:
         if name not in header:
             faults.add_problem(Problem(name, "no such column", f"the columns {', '.join(REQUIRED_COLUMNS)}", line=line))
@@ -152,22 +155,9 @@ def read_csv(text: str, source: str, zone: ZoneInfo) -> tuple[Job, ...]:
         if len(row) != len(header):
             faults.add(path, f"{len(row)} values", f"{len(header)}, as the header has")
             continue
-        given = {
-            name: Scalar(cell.strip(), line=number) for name, cell in zip(header, row, strict=True) if cell.strip()
-        }
+        given = {name: Scalar(cell, line=number) for name, cell in zip(header, row, strict=True) if cell}
         items.append((path, Mapping(dict(given), number)))
     return _jobs(items, zone, faults)
-
-
-def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield each row with the number of its line."""
-    reader = csv.reader(io.StringIO(text.removeprefix("\ufeff")))
-    try:
-        for row in reader:
-            if any(cell.strip() for cell in row) and not row[0].lstrip().startswith("#"):
-                yield reader.line_num, row
-    except csv.Error as error:
-        yield reader.line_num, [f"not CSV: {error}"]
 
 
 def as_value(data: object, depth: int = 0) -> Value:

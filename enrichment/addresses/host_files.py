@@ -1,6 +1,5 @@
 """Files that name addresses: /etc/hosts and its like, and exports of an inventory as CSV or JSON."""
 
-import csv
 import ipaddress
 import json
 import re
@@ -9,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from app.csv_rows import CsvError, csv_rows
 from app.errors import UserError
 from app.words import one_line
 from cluster.model import NamesFile, NamesFormat
@@ -108,17 +108,15 @@ def _of_hosts(text: str) -> Pairs:
 
 
 def _of_csv(text: str, file: NamesFile, path: Path) -> Pairs:
-    first = text.partition("\n")[0]
-    separator = max(",;\t", key=first.count)
-    rows = csv.reader(text.splitlines(), delimiter=separator)
+    rows = csv_rows(text)
     try:
-        address, name = _places([cell.strip() for cell in next(rows, [])], file, path)
-        for row in rows:
+        address, name = _places(next(rows, (1, []))[1], file, path)
+        for line, row in rows:
             # NetBox has addresses without a name.
-            if len(row) > max(address, name) and row[name].strip():
-                yield f"line {rows.line_num}", row[address].strip(), row[name].strip()
-    except csv.Error as error:
-        raise UserError(f"{path}: line {rows.line_num}: {error}") from None
+            if len(row) > max(address, name) and row[name]:
+                yield f"line {line}", row[address], row[name]
+    except CsvError as fault:
+        raise UserError(f"{path}: line {fault.line}: {fault.wrong}", fault.hint) from None
 
 
 def _places(header: list[str], file: NamesFile, path: Path) -> tuple[int, int]:

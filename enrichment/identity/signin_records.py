@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+from app.csv_rows import separator_of
 from cluster.model import SignInColumns
 from enrichment.identity.log_times import Clock
 from enrichment.identity.signin_lines import RADIUS_ADDRESSES, Mark, radius_marks
@@ -252,7 +253,7 @@ class CsvLines:
 
     def _begin_with(self, line: str) -> None:
         bare = line.lstrip("\ufeff")
-        self._delimiter = max(",;\t", key=bare.count)
+        self._delimiter = separator_of(bare)
         self._header = [cell.strip() for cell in _cells(bare, self._delimiter)]
         missing = [name for name in self._needed if name not in self._header]
         if missing:

@@ -1,11 +1,10 @@
 """Machines from NetBox: devices and virtual machines by their IP addresses, from its REST API or an export as CSV."""
 
-import csv
-import io
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
+from app.csv_rows import CsvError, csv_rows
 from app.errors import ClusterflowError
 from cluster.model import Machine, NetboxInventory
 from enrichment.inventory.reaching import MOST, Query, address_of, file_text, get_json, token_of
@@ -81,12 +80,15 @@ def _listed(one: NetboxInventory, place: str, query: Query) -> Iterator[Object]:
 
 
 def _of_csv(text: str) -> Iterator[Machine]:
-    rows = csv.reader(io.StringIO(text))
-    header = [name.strip().lower() for name in next(rows, [])]
+    try:
+        rows = [cells for _, cells in csv_rows(text)]
+    except CsvError as fault:
+        raise ClusterflowError(f"line {fault.line}: {fault.wrong}: expected CSV", fault.hint) from fault
+    header = [name.lower() for name in rows[0]] if rows else []
     if not {*header} & {*_NAMES} or not {*header} & {*_ADDRESSES}:
         raise ClusterflowError(f"{', '.join(header)[:80]}: expected columns of NetBox: name or device, and an address")
-    for cells in rows:
-        row = dict(zip(header, map(str.strip, cells), strict=False))
+    for cells in rows[1:]:
+        row = dict(zip(header, cells, strict=False))
         name = next((row[column] for column in _NAMES if row.get(column)), "")
         addresses = tuple(found for column in _ADDRESSES if (found := address_of(row.get(column))) is not None)
         if name and addresses and row.get("status", "").lower() not in _GONE:

@@ -130,6 +130,10 @@ def test_json_with_faults(text: str, lines: list[str]) -> None:
                 "jobs.csv: 2 problems",
             ],
         ),
+        (
+            "id;nodes;start\na;n;2026-03-01 08:00\nb;n",
+            ["jobs.csv:3: a row that ends too early: expected CSV (is the file cut off? Copy it once more)"],
+        ),
     ],
 )
 def test_csv_with_faults(text: str, lines: list[str]) -> None:

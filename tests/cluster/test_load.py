@@ -278,6 +278,30 @@ def test_a_large_inventory_loads(tmp_path: Path) -> None:
     assert nodes[4_999].addresses == (NodeAddress(ip_address("10.20.19.249")),)
 
 
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_an_inventory_of_a_spreadsheet_loads(tmp_path: Path, separator: str) -> None:
+    text = "# site A; all halls\nname,group,address\ngpu-1,training,10.20.0.1\n".replace(",", separator)
+    (tmp_path / "nodes.csv").write_text(text, encoding="utf-8")
+    (node,) = parse_cluster(SMALL + "inventory: nodes.csv\n", folder=tmp_path).nodes
+    assert (node.name, node.addresses) == ("gpu-1", (NodeAddress(ip_address("10.20.0.1")),))
+
+
+@pytest.mark.parametrize(
+    ("rows", "fault"),
+    [
+        (b"a,training,10.20.0.1\nb,training,10.20.0.2\nc,t", ":4: a row that ends too early"),
+        (b'a,training,10.20.0.1\nb,"training', ":3: a quote that does not end"),
+        (b'a,"training,10.20.0.1\nb,training,10.20.0.2\n', ":2: a quote that does not end"),
+    ],
+)
+def test_an_inventory_that_is_cut_off_is_one_fault(tmp_path: Path, rows: bytes, fault: str) -> None:
+    (tmp_path / "nodes.csv").write_bytes(b"name,group,address\n" + rows)
+    with pytest.raises(ConfigError) as caught:
+        parse_cluster(SMALL + "inventory: nodes.csv\n", folder=tmp_path)
+    (line,) = caught.value.lines()
+    assert line.endswith(f"nodes.csv{fault}: expected CSV (is the file cut off? Copy it once more)")
+
+
 def test_more_groups_than_ingest_can_number() -> None:
     groups = "".join(f"  g{number}: {{role: custom}}\n" for number in range(201))
     with pytest.raises(ConfigError) as caught:

@@ -91,6 +91,7 @@ def test_columns_are_those_that_cluster_yaml_names(tmp_path: Path) -> None:
         ("csv", "ip,name\n203.0.113.9,a.example\n", "no column address, dns_name; there are ip, name"),
         ("csv", "address,dns_name\nnothing,here\n", "line 2: 'nothing' 'here': expected an address and a host name"),
         ("csv", f"address,dns_name\n203.0.113.9,{'x' * 200_000}\n", "line 2: field larger than field limit"),
+        ("csv", "address,dns_name\n203.0.113.8,a.example\n203.0.113.9", "line 3: a row that ends too early"),
         ("json", '{"results": {}}', "expected a list of objects"),
         ("json", '[{"ip": 1}]', "no object has the key address"),
         ("json", "[" * 100_000, "recursion"),

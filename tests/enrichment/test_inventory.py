@@ -142,10 +142,11 @@ def nodes_of(cluster: Cluster) -> dict[str, str]:
         ("ansible", VAULT, {"gpu-1": "training 10.20.0.1", "gpu-2": "training 10.20.0.2"}),
         ("netbox", NETBOX_CSV, {"gpu-01": "training 10.20.0.1"}),
         ("netbox", DEVICES_CSV, {"gpu-01": "training 10.20.0.1"}),
+        ("netbox", f"\ufeff{DEVICES_CSV}".replace(",", ";"), {"gpu-01": "training 10.20.0.1"}),
     ],
     ids=[
         "scontrol -o", "scontrol", "scontrol --json", "ini", "yaml", "hosts", "byte order mark", "cloud-init", "vault",
-        "addresses.csv", "devices.csv",
+        "addresses.csv", "devices.csv", "semicolons",
     ],
 )  # fmt: skip
 def test_a_file_is_read_as_its_tool_writes_it(tmp_path: Path, kind: str, content: str, nodes: dict[str, str]) -> None:
@@ -153,6 +154,16 @@ def test_a_file_is_read_as_its_tool_writes_it(tmp_path: Path, kind: str, content
     cluster = asked(described(tmp_path, f"    it: {{type: {kind}, file: answer}}\n"))
     assert nodes_of(cluster) == dict(sorted(nodes.items()))
     assert parse_cluster(dump_cluster(cluster)) == cluster
+
+
+def test_an_export_that_is_cut_off_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "answer").write_text(DEVICES_CSV[: DEVICES_CSV.rindex("leaf")])
+    path = described(tmp_path, "    it: {type: netbox, file: answer}\n")
+    said = CliRunner().invoke(inventory, ["-c", str(path), "--json"])
+    assert said.exit_code == 1
+    (row,) = json.loads(said.stdout)
+    assert row["error"] == "line 3: a row that ends too early: expected CSV (is the file cut off? Copy it once more)"
+    assert row["nodes"] == 0
 
 
 def test_slurm_tells_gpus_and_names_are_resolved(tmp_path: Path) -> None:

@@ -1,13 +1,12 @@
 """Nodes: from ``nodes:`` with its numbered ranges, from a CSV inventory, and from what sources told last."""
 
-import csv
-import io
 import ipaddress
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from app.csv_rows import CsvError, csv_rows
 from app.errors import ConfigError, Problem
 from app.words import some
 from cluster.document import Faults, Scalar, child, read_text
@@ -239,24 +238,20 @@ class Inventory:
 
     def _rows(self, file: str, text: str) -> Iterator[tuple[int, dict[str, str]]]:
         """Yield line and cells of each row, by column; blank lines and ``#`` comments are skipped."""
-        reader = csv.reader(io.StringIO(text), strict=True, skipinitialspace=True)
         header: list[str] = []
         try:
-            for cells in reader:
-                stripped = [cell.strip() for cell in cells]
-                place = _Place("", file, reader.line_num)
-                if not any(stripped) or stripped[0].startswith("#"):
-                    continue
+            for line, cells in csv_rows(text, comments=True):
+                place = _Place("", file, line)
                 if not header:
-                    header = stripped
+                    header = cells
                     if not self._is_header(place, header):
                         return
-                elif len(stripped) > len(header):
-                    self._add(place, f"{len(stripped)} columns", f"{len(header)} columns, as in the header")
+                elif len(cells) > len(header):
+                    self._add(place, f"{len(cells)} columns", f"{len(header)} columns, as in the header")
                 else:
-                    yield reader.line_num, dict(zip(header, stripped, strict=False))
-        except csv.Error as error:
-            self._add(_Place("", file, reader.line_num), "this line", "CSV", str(error))
+                    yield line, dict(zip(header, cells, strict=False))
+        except CsvError as fault:
+            self._add(_Place("", file, fault.line), fault.wrong, "CSV", fault.hint)
         if not header:
             self._add(_Place("", file, 1), "no header", f"a line with {', '.join(COLUMNS)}")
 
