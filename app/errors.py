@@ -75,6 +75,10 @@ def of_disk(place: object, error: OSError, hint: str) -> ClusterflowError:
     return UserError(f"{place}: {why}", hint)
 
 
+_MANY, _FIRST = 10, 3
+"""Faults of one kind that are told each; of more, so many that differ."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
     """One fault in cluster.yaml.
@@ -103,6 +107,15 @@ class Problem:
         # A terminal would obey what a file's author hid in a name.
         return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
 
+    def place(self) -> str:
+        """Return where it stands: its line, or its path where no line is known."""
+        return f"line {self.line}" if self.line else self.path
+
+    def kind(self) -> tuple[str, str, str]:
+        """Return what faults of one cause have in common: file, key, and what was expected."""
+        key = re.sub(r"[0-9]+", "", self.path.rpartition(".")[2])
+        return self.file, f"{self.path.partition('.')[0].partition('[')[0]}.{key}", self.expected
+
     def sort_key(self) -> tuple[str, int, list[tuple[int, str]], int, str]:
         """Return what orders faults for people: by path, with ``[2]`` before ``[10]``; in other files by line."""
         parts = re.findall(r"[0-9]+|[^0-9]+", self.path)
@@ -125,9 +138,27 @@ class ConfigError(UserError):
         super().__init__(f"{source}: {count} problem{'' if count == 1 else 's'}")
 
     def lines(self) -> list[str]:
-        """Return one line a fault, then the count where there are several."""
-        lines = [self._shown(problem) for problem in self.problems]
-        return [*lines, self.message] if len(lines) > 1 else lines
+        """Return one line a fault, of many of a kind a few, then the count where there are several."""
+        kinds: dict[tuple[str, str, str], list[Problem]] = {}
+        for problem in self.problems:
+            kinds.setdefault(problem.kind(), []).append(problem)
+        lines: list[str] = []
+        for problem in self.problems:
+            alike = kinds[problem.kind()]
+            if len(alike) <= _MANY:
+                lines.append(self._shown(problem))
+            elif problem is alike[0]:
+                lines += self._first_of(alike)
+        return [*lines, self.message] if len(self.problems) > 1 else lines
+
+    def _first_of(self, found: list[Problem]) -> list[str]:
+        """Return the first faults of a kind that differ, and how many more there are, the first of them with place."""
+        differ = {(problem.value, problem.hint): problem for problem in reversed(found)}
+        shown = sorted(differ.values(), key=Problem.sort_key)[:_FIRST]
+        lines = [self._shown(problem) for problem in shown]
+        left = [problem.place() for problem in found if problem not in shown]
+        lines[-1] += f"; {len(left):,} more like it: {', '.join(left[:_FIRST])}, …"
+        return lines
 
     def _shown(self, problem: Problem) -> str:
         line = f":{problem.line}" if problem.line else ""

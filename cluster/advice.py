@@ -19,6 +19,8 @@ _LONG = timedelta(days=14)
 """Maintenance that lasts longer may be a slip of the pen."""
 _MONTH = 31 * DAY
 """Of hours: what looks back furthest takes 30 days that are over, and the day that is not."""
+_TOLD = 10
+"""Conflicts of a source that are told each."""
 _COHORT = 3
 """Nodes that a job needs for a median to compare each with."""
 
@@ -82,11 +84,12 @@ def _maintenance(cluster: Cluster) -> Iterator[str]:
 
 
 def _nodes(cluster: Cluster) -> Iterator[str]:
+    inhabited = {node.group for node in cluster.nodes}
+    if empty := [group.id for group in cluster.groups_with(Role.TRAINING) if group.id not in inhabited]:
+        groups = "group" if len(empty) == 1 else "groups"
+        yield f"nodes: none in training {groups} {some(empty, 3)}: dropouts cannot be judged"
     for group in cluster.groups_with(Role.TRAINING):
-        nodes = [node for node in cluster.nodes if node.group == group.id]
-        without = [node.name for node in nodes if node.gpus == 0]
-        if not nodes:
-            yield f"nodes: none in training group {group.id}: dropouts cannot be judged"
+        without = [node.name for node in cluster.nodes if node.group == group.id and node.gpus == 0]
         if without:
             yield f"nodes: {some(without, 3)} of training group {group.id} without GPUs: idle time there costs nothing"
     if 0 < (count := len(cluster.nodes_with(Role.TRAINING))) < _COHORT:
@@ -95,7 +98,10 @@ def _nodes(cluster: Cluster) -> Iterator[str]:
 
 
 def _sources(cluster: Cluster) -> Iterator[str]:
-    yield from (f"inventory.sources.{one.name}: {line}" for one in cluster.sources for line in one.conflicts)
+    for one in cluster.sources:
+        yield from (f"inventory.sources.{one.name}: {line}" for line in one.conflicts[:_TOLD])
+        if (left := len(one.conflicts) - _TOLD) > 0:
+            yield f"inventory.sources.{one.name}: {left:,} more; `clusterflow inventory --json` has all"
     for source in cluster.inventory.sources:
         place = urlsplit(getattr(source, "url", None) or "")
         if place.scheme == "http" and getattr(source, "token", None) and not _is_near(place.hostname or ""):

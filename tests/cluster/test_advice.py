@@ -137,6 +137,11 @@ def test_nothing_to_say_about_ours_but_where_people_reach_grafana(file: str) -> 
             "nodes: none in training group more: dropouts cannot be judged",
         ),
         (
+            "nodes:",
+            "".join(f"  more{n}: {{role: training, prefixes: [10.21.{n}.0/24]}}\n" for n in range(6)) + "nodes:",
+            "nodes: none in training groups more0, more1, more2 and 3 more: dropouts cannot be judged",
+        ),
+        (
             "allowed:",
             "kafka: {username: a, password: {env: KAFKA}, mechanism: PLAIN}\nallowed:",
             "kafka: PLAIN without TLS: the password can be read on the way",
