@@ -19,8 +19,9 @@ from analysis.detectors.egress.exfiltration_study import ExfiltrationStudy, lear
 from analysis.detectors.egress.history import BIN, BYTES, CONVERSATION, DAY, HOUR, LABELS, MONTH, EgressHistory
 from analysis.detectors.egress.ledger import LedgerStudy
 from analysis.detectors.study import Span
+from app.words import some
 from cluster.calendar import off_hours_mask
-from cluster.model import EXTERNAL, Cluster, Retention, Role, SamplingMode
+from cluster.model import EXTERNAL, Cluster, Group, Retention, Role, SamplingMode
 from rules.alerts.slow import low_and_slow_24h
 from rules.common import slow
 from rules.rule import NoRuleError
@@ -489,14 +490,30 @@ def thefts(scene: Scene, rate: int) -> Iterator[Theft]:
             clients = tuple(_talk(cluster, serving.id, address, EXTERNAL, answers=True) for address in nowhere)
             yield Theft(Way.ANSWERS, f"answers of {serving.title} to {_CLIENTS} clients", clients)
     people = [group for group in learnt(cluster) if group.role is Role.CUSTOM and group.id != EXTERNAL]
-    for group in people:
-        talks = (_talk(cluster, group.id, "203.0.113.20", EXTERNAL),)
-        yield Theft(Way.PEOPLE, f"by way of {group.title}, beside what they usually send", talks)
+    for one, titles in _alike(scene, people):
+        talks = (_talk(cluster, one.id, "203.0.113.20", EXTERNAL),)
+        yield Theft(Way.PEOPLE, f"by way of {titles}, beside what they usually send", talks)
     known = {group.id for group in (*watched(cluster), *people)}
-    for other in cluster.inside_groups():
-        if other.id not in known and other.role is not Role.DRILL:
-            talks = (_talk(cluster, other.id, "203.0.113.20", EXTERNAL),)
-            yield Theft(Way.UNWATCHED, f"by way of {other.title}, whose bytes no sum counts", talks)
+    others = [other for other in cluster.inside_groups() if other.id not in known and other.role is not Role.DRILL]
+    for one, titles in _alike(scene, others):
+        talks = (_talk(cluster, one.id, "203.0.113.20", EXTERNAL),)
+        yield Theft(Way.UNWATCHED, f"by way of {titles}, whose bytes no sum counts", talks)
+
+
+def _alike(scene: Scene, groups: Sequence[Group]) -> Iterator[tuple[Group, str]]:
+    """Yield one of all groups that are judged alike, and the titles of all: a search for each would take hours.
+
+    Who sent something in the past has a usual of its own.
+    """
+    sent = set(scene.past.get_column(schema.SRC_GROUP))
+    found: dict[tuple[object, ...], list[Group]] = {}
+    for group in groups:
+        own = group.id if group.id in sent else ""
+        is_visible = scene.cluster.transport_of(group.id, EXTERNAL).is_visible
+        judged = own, group.role, group.sensitive, group.exfil_scale, group.off_hours, is_visible
+        found.setdefault(judged, []).append(group)
+    for alike in found.values():
+        yield alike[0], some([group.title for group in alike], 3)
 
 
 def _used(scene: Scene, approved: str) -> tuple[dict[str, str], ...]:

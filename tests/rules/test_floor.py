@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import pytest
 from click.testing import CliRunner
 
 from analysis.audit import Period
 from app.errors import UserError
 from cluster.load import load_cluster
-from cluster.model import Cluster, StoreApi
+from cluster.model import Cluster, Group, Role, StoreApi
 from reporting.content import Table
 from reporting.look import Look
 from reporting.sections import gaps
@@ -69,6 +70,20 @@ def _scene(influxdb: LocalInfluxDB, database: str, daily: int) -> Iterator[Scene
 
 def _theft(scene: Scene, way: Way) -> "floors.Theft":
     return next(one for one in floors.thefts(scene, 1) if one.way is way)
+
+
+def test_groups_that_are_judged_alike_are_searched_once(learnt: Scene) -> None:
+    """A site of 200 groups would take hours."""
+    plain = learnt.cluster
+    more = [Group(f"team_{n}", f"Team {n}", Role.CUSTOM, exfil_scale=2.0 if n == 7 else 1.0) for n in range(30)]
+    busy = learnt.past.with_columns(pl.lit("team_3").alias("src_group"))
+    wide = Scene(replace(plain, groups=(*plain.groups, *more)), pl.concat([learnt.past, busy]), learnt.store, NOW)
+    found = [one for one in floors.thefts(wide, 1) if one.way is Way.PEOPLE]
+    assert [one.about for one in found] == [
+        "by way of Inference Clients, Team 0, Team 1 and 26 more, beside what they usually send",
+        "by way of Team 3, beside what they usually send",
+        "by way of Team 7, beside what they usually send",
+    ]
 
 
 @pytest.mark.thorough
