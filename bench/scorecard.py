@@ -19,6 +19,10 @@ import click
 
 from app.errors import ClusterflowError
 from cluster import options
+from cluster.cli import config_option
+from cluster.load import load_cluster
+from cluster.model import StoreSettings
+from rules.evaluate.case_runs import NO_LOGIN
 from simulate.scenarios.script import find_script, library, load_script
 from simulate.stores import influxdb
 from simulate.trial import Trial, run_trial
@@ -324,8 +328,12 @@ def _worse_cell(where: str, before: Cell | None, now: Cell) -> Iterator[str]:
 @click.option("--check", is_flag=True, help="Write nothing; end with 1 if something is worse than in the file.")
 @click.option("--table", is_flag=True, help="Run nothing; write the table from the file.")
 @click.option(
-    "--url", type=options.URL, metavar="URL", help="An InfluxDB. Default: one is started, and removed afterwards."
+    "--url",
+    type=options.URL,
+    metavar="URL",
+    help="An InfluxDB, with the login of `store`. Default: one is started, and removed afterwards.",
 )
+@config_option("config")
 def main(  # noqa: PLR0917 - click passes by name
     names: tuple[str, ...],
     seeds: tuple[int, ...],
@@ -334,6 +342,7 @@ def main(  # noqa: PLR0917 - click passes by name
     check: bool,  # noqa: FBT001
     table: bool,  # noqa: FBT001
     url: str | None,
+    config: Path,
 ) -> None:
     """Run scenarios (all by default) on several seeds, and write scorecard.json and scorecard.md in docs/reference."""
     before = read(FIGURES)
@@ -346,8 +355,9 @@ def main(  # noqa: PLR0917 - click passes by name
         wanted = stale(before, {name: text_of(find_script(name)) for name in chosen}, wanted)
     fresh: list[Row] = []
     if not table:
+        login = NO_LOGIN if url is None else load_cluster(config).store
         with influxdb(url) as address:
-            for row in _trials(wanted, address):
+            for row in _trials(wanted, address, login):
                 fresh.append(row)
                 if not check:
                     # After every trial, over what is there now: hours of work must not be lost, nor another run's.
@@ -371,12 +381,12 @@ def _write(rows: Sequence[Row]) -> None:
     TABLE.write_text(markdown(rows, titles), encoding="utf-8")
 
 
-def _trials(wanted: Iterable[tuple[str, int]], url: str) -> Iterator[Row]:
+def _trials(wanted: Iterable[tuple[str, int]], url: str, login: StoreSettings) -> Iterator[Row]:
     for name, seed in wanted:
         began = time.monotonic()
         script = load_script(find_script(name), seed=seed)
         with tempfile.TemporaryDirectory(prefix="clusterflow-score-") as folder:
-            trial = run_trial(script, url, Path(folder), database="score")
+            trial = run_trial(script, url, Path(folder), login=login, database="score")
         with Store(trial.cluster.store) as store:
             store.execute('DROP DATABASE "score"')
         row = row_of(trial)

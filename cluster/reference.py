@@ -138,10 +138,11 @@ def _inventory() -> Iterator[str]:
     optional = ", ".join(f"`{name}`" for name in COLUMNS if name not in REQUIRED_COLUMNS)
     yield (
         "## Inventory file\n\n"
-        f"`inventory: FILE`, or `inventory.file`, names a CSV file whose header has the columns "
+        "`inventory: FILE`, or `inventory.file`, names a CSV file whose header has the columns "
         f"{needed} and may have\n{optional}, in any order. "
-        "Each row is an address; rows of one name fold into one node.\nBlank lines and lines that begin with `#` are "
-        "skipped. A node stands either there or under `nodes`.\n\n"
+        "Each row is an address; rows of one name fold into one node.\nSemicolons and tabs part cells as well as "
+        "commas. Blank lines and lines that begin with `#` are skipped. A node stands either there or under `nodes`."
+        "\n\n"
         "```csv\nname,group,address,plane,rail,gpus\n"
         "gpu-01,training,10.20.0.1,compute,0,8\ngpu-01,training,10.20.1.1,compute,1,8\n```\n"
     )

@@ -12,8 +12,9 @@ from analysis.evidence import heartbeat
 from analysis.jobs.job_windows import ClusterFileJobs
 from analysis.state import State
 from app.log import Log
-from cluster.model import Cluster
+from cluster.model import Cluster, StoreApi, StoreSettings
 from rules.evaluate.backtest import Backtest, Run, Stretch, Told, look_back
+from rules.evaluate.case_runs import NO_LOGIN
 from rules.evaluate.replay import Sight
 from rules.evaluate.truth import Score, Truth, score
 from rules.registry import rules_of
@@ -79,18 +80,33 @@ def _clock(moment: int) -> str:
     return time.strftime("%m-%d %H:%M:%SZ", time.gmtime(moment))
 
 
-def run_trial(script: Script, url: str, folder: Path, *, rules: Sequence[str] = (), database: str = "") -> Trial:
+def settings_of(script: Script, login: StoreSettings, url: str, database: str) -> StoreSettings:
+    """Return where a scenario is played: a database at a URL, with somebody's login, and its own retentions."""
+    kept = {name: getattr(script.cluster.store, name) for name in ("keep_raw", "keep_1m", "keep_1h")}
+    return replace(login, url=url, api=StoreApi.V1, database=database, **kept)
+
+
+def run_trial(
+    script: Script,
+    url: str,
+    folder: Path,
+    *,
+    login: StoreSettings = NO_LOGIN,
+    rules: Sequence[str] = (),
+    database: str = "",
+) -> Trial:
     """Play a scenario into a database of its own, and judge what the rules make of it.
 
     Args:
         script: the scenario.
         url: an InfluxDB.
         folder: for the state of the analysis.
+        login: what to say there, and whom to trust.
         rules: ids of the rules to evaluate; all by default.
         database: its name; the scenario's and the seed by default.
     """
     name = database or f"{script.name}-{script.scenario.seed}"
-    cluster = replace(script.cluster, store=replace(script.cluster.store, url=url, database=name))
+    cluster = replace(script.cluster, store=settings_of(script, login, url, name))
     seconds: dict[str, float] = {}
     with Store(cluster.store) as store:
         began = time.monotonic()

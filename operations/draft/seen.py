@@ -37,7 +37,7 @@ class Seen:
             records.
         exporters: exporter (address), version, rate (the largest told; 0: none), records, interface (those by which
             something came in, a list).
-        seconds: from the first record to the last.
+        seconds: from the first record's arrival to the last's; of logs, from the first begin to the last end.
         dead: lines that are no records.
     """
 
@@ -61,8 +61,8 @@ def look(folder: Path, cloud: CloudFormat | None) -> Seen:
         frame = parsed.frame
         if frame.is_empty():
             continue
-        # A sample of sFlow has no times but that of its arrival.
-        began, ended = (pl.coalesce(one, records.ARRIVAL) for one in (records.START, records.END))
+        # By the collector's clock: an exporter's wrong one would make an hour thirty years. Logs have no arrival.
+        began, ended = (pl.coalesce(records.ARRIVAL, one) for one in (records.START, records.END))
         times = frame.select(began.min().alias("begin"), ended.max().alias("end"), began.max().alias("late")).row(0)
         begin, end = times[0], max((moment for moment in times[1:] if moment is not None), default=None)
         first = begin if first is None or (begin is not None and begin < first) else first

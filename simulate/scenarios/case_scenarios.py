@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Self
 
 from app.errors import ConfigError, UserError
-from cluster.model import Cluster, StoreApi, StoreSettings
+from cluster.model import Cluster, StoreSettings
 from rules.evaluate.backtest import Told
 from rules.evaluate.case_runs import NO_LOGIN, Stage
 from rules.evaluate.cases import Case
 from simulate.scenarios.script import Script, find_script, load_script
-from simulate.trial import analyse, evaluate, play
+from simulate.trial import analyse, evaluate, play, settings_of
 from store.influx import Store
 
 
@@ -84,9 +84,7 @@ class Scenarios:
 
     def _fresh(self, script: Script) -> Played:
         # A name of its own: others may play on the same InfluxDB.
-        database = f"scenario_{uuid.uuid4().hex[:12]}"
-        kept = {name: getattr(script.cluster.store, name) for name in ("keep_raw", "keep_1m", "keep_1h")}
-        settings = replace(self.login, url=self.url, api=StoreApi.V1, database=database, **kept)
+        settings = settings_of(script, self.login, self.url, f"scenario_{uuid.uuid4().hex[:12]}")
         cluster = replace(script.cluster, store=settings)
         store = Store(settings)
         # What is interrupted goes, too.

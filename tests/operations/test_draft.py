@@ -118,6 +118,14 @@ def test_samples_last_from_their_first_arrival_to_the_last(tmp_path: Path) -> No
     assert look(tmp_path, None).seconds == 600
 
 
+@pytest.mark.parametrize("clock", [0, 757_382_400, START + 30 * 365 * 86_400])
+def test_an_exporter_with_a_wrong_clock_makes_an_hour_no_longer(tmp_path: Path, clock: int) -> None:
+    row = "{0},127.0.0.1,0,0,10.0.0.1,10.0.0.2,9,99,0,6,0,9,{2}.000000,{2}.000000,{1}.000000,{0},9,0,1,1,1500"
+    rows = [row.format(1_000_000 + n, START + 600 * n, clock if n == 1 else START + 600 * n) for n in range(3)]
+    (tmp_path / "flows.csv").write_text("\n".join([",".join(PRINTED_COLUMNS), *rows, ""]))
+    assert look(tmp_path, None).seconds == 1200
+
+
 def _roles(cluster: Cluster, seen: set[str]) -> set[object]:
     book = AddressBook(cluster)
     role_of = {group.id: group.role for group in cluster.groups}

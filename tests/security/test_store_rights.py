@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from influx_place import commands_of, influxdb
 
 from app.errors import StoreError
+from bench.scorecard import main as scorecard
 from cluster.load import load_cluster
 from cluster.model import Cluster, Secret, StoreApi, StoreSettings
 from simulate import rule_checks_cli
@@ -153,3 +154,16 @@ def test_rules_are_tested_on_an_influxdb_that_asks_who_we_are(port: int, tmp_pat
     config.write_text(f"{text}\nstore: {store}\n")
     done = CliRunner().invoke(rule_checks_cli.test_rules, [*cases, "--config", str(config)])
     assert "1 cases: 1 as expected" in done.output
+
+
+def test_the_scorecard_is_made_on_an_influxdb_that_asks_who_we_are(port: int, tmp_path: Path) -> None:
+    (quiet := tmp_path / "quiet.yaml").write_text("title: Quiet\nabout: Nothing.\ndays: 0.02\n")
+    given = [str(quiet), "--seed", "101", "--check", "--url", f"http://127.0.0.1:{port}", "--config"]
+    (config := tmp_path / "cluster.yaml").write_text("cluster: lab\ngroups: {nodes: {role: training}}\n")
+    refused = CliRunner().invoke(scorecard, [*given, str(config)])
+    assert "refuses access (401)" in str(refused.exception)
+    password = settings(port, "admin", tmp_path).password.file
+    with config.open("a") as out:
+        out.write(f"store: {{username: admin, password: {{file: {password}}}}}\n")
+    done = CliRunner().invoke(scorecard, [*given, str(config)])
+    assert f"{quiet}, seed 101: 0 of 0 found" in done.output, (done.output, done.exception)
