@@ -205,13 +205,18 @@ def _job(  # noqa: PLR0917 - the columns of a row
 def runs_of(cluster: Cluster, name: str) -> tuple[tuple[str, ...], int, int]:
     """Return a job's nodes, and its first begin and last end so far, epoch seconds: one id may run several times.
 
-    UserError if no source and no cluster.yaml knows it.
+    UserError if no source and no cluster.yaml knows it: what sources told is known where `clusterflow analyze` runs.
     """
-    with Register.copy_of(Path(cluster.bridge.state)) as register:
+    file = Path(cluster.bridge.state) / FILE
+    with Register.copy_of(file.parent) as register:
         runs = [job for job in cluster.jobs if job.id == name]
         for source in cluster.job_sources:
             runs += [known.job for known in register.jobs(source.name).values() if known.job.id == name]
     if not runs:
-        raise UserError(f"--job {name}: no such job", "`clusterflow jobs --all` lists them")
+        if not cluster.job_sources:
+            raise UserError(f"--job {name}: no such job in cluster.yaml", "it has no job_sources")
+        place = f"{file}{'' if file.exists() else ', which is not there'}"
+        hint = "`clusterflow analyze` fills that on its own machine: ask there; `clusterflow jobs --all` lists them"
+        raise UserError(f"--job {name}: no such job in cluster.yaml or {place}", hint)
     nodes = tuple(sorted({node for run in runs for node in run.nodes}))
     return nodes, int(min(map(start_of, runs))), int(min(max(map(end_of, runs)), time.time())) + 1

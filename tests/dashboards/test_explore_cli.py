@@ -131,6 +131,13 @@ def test_what_no_measurement_keeps_together_is_refused(run: Run) -> None:
         assert told in found.stderr, found.stderr
 
 
+def test_a_job_that_another_machine_knows_is_to_be_asked_for_there(run: Run) -> None:
+    assert "nobody: no such job in cluster.yaml (it has no job_sources)" in run("--job", "nobody").stderr
+    run.config.write_text(f"{run.config.read_text()}\njob_sources: [{{type: file, path: jobs.json}}]\n")
+    found = run("--job", "nobody")
+    assert "jobs.sqlite, which is not there (`clusterflow analyze` fills that on its own machine: ask" in found.stderr
+
+
 @pytest.mark.parametrize(("start", "length"), [(0, 900), (1200, 900), (1200, 3600)])
 def test_of_what_is_kept_by_the_hour_hours_count_whole(run: Run, start: int, length: int) -> None:
     """Of a hundred days ago no quarter is left: its rate is that of its hour."""
