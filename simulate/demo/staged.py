@@ -32,7 +32,7 @@ def script_from_now(name: str, seed: int | None, now: int) -> Script:
 
 
 def live_scenario(script: Script, *, start: int, history_end: int, seconds: int | None) -> Scenario:
-    """Return a script with its live phase: what begins before is history and owes no alert.
+    """Return a script with its live phase: what begins before owes no alert, but may still be told of.
 
     Args:
         script: from `script_from_now`.
@@ -52,6 +52,8 @@ def live_scenario(script: Script, *, start: int, history_end: int, seconds: int 
         raise UserError(f"{script.path}: over before its history was filled in", "a scenario with days: 0.1 or more")
     history, recent = phases_before(live, history_end, history_end - RECENT - script.start)
     incidents = (
-        one if one.start >= start else replace(one, alerts=()) for one in script.incidents if one.end <= live.end
+        one if one.start >= start else replace(one, alerts=tuple(replace(each, must=False) for each in one.alerts))
+        for one in script.incidents
+        if one.end <= live.end
     )
     return replace(scenario, live=live, history=history, recent=recent, incidents=tuple(incidents))
