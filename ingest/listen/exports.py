@@ -113,8 +113,8 @@ class Export:
     agent: str = ""
     domain: int = 0
     count: int = 0
-    rates: set[int] = field(default_factory=set)
-    unread_rates: set[int] = field(default_factory=set)
+    rates: set[float] = field(default_factory=set)
+    unread_rates: set[float] = field(default_factory=set)
     templates: list[Template] = field(default_factory=list)
     unread: int = 0
     samples: int = 0
@@ -222,9 +222,9 @@ def _templates(body: bytes, version: int, *, is_options: bool) -> Iterator[Templ
         yield Template(number, is_options, tuple(fields))
 
 
-def _rates(template: Template, body: bytes) -> set[int]:
+def _rates(template: Template, body: bytes) -> set[float]:
     """Return the sampling rates in the records of a set: all of options, the first of flows."""
-    found: set[int] = set()
+    found: set[float] = set()
     if not template.tells_sampling:
         return found
     begin = 0
@@ -253,12 +253,17 @@ def _value(body: bytes, begin: int, size: int) -> tuple[bytes | None, int]:
     return (body[begin:end] if end <= len(body) else None), end
 
 
-def _rate(values: dict[int, int]) -> Iterator[int]:
+def _rate(values: dict[int, int]) -> Iterator[float]:
     yield from (values[element] for element in _INTERVALS if element in values)
     if interval := values.get(_PACKET_INTERVAL):
-        yield (interval + values.get(_PACKET_SPACE, 0)) // interval if _PACKET_SPACE in values else interval
+        yield _ratio(interval + values[_PACKET_SPACE], interval) if _PACKET_SPACE in values else interval
     if size := values.get(_SIZE):
-        yield values.get(_POPULATION, 0) // size
+        yield _ratio(values.get(_POPULATION, 0), size)
+
+
+def _ratio(all_of_them: int, some: int) -> float:
+    """Return 1 packet in how many is taken: a fraction where that is no whole number."""
+    return all_of_them / some if all_of_them % some else all_of_them // some
 
 
 # -- sFlow -----------------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ def _show(heard: list[Heard], silent: list[str], console: Console) -> None:
             table.add_column(title, justify="right" if title in ("to port", "datagrams/s", "templates") else "left")
         for one in heard:
             sender = one.sender
-            rates = ", ".join(f"1:{rate}" for rate in sorted(sender.rates))
+            rates = ", ".join(f"1:{rate:.4g}" if rate % 1 else f"1:{rate}" for rate in sorted(sender.rates))
             table.add_row(
                 Text(sender.source, style="bold red" if one.wrong else ""),
                 one.name or "-",

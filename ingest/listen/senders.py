@@ -47,8 +47,8 @@ class Sender:
     protocol: Protocol
     datagrams: int = 0
     agents: set[str] = field(default_factory=set)
-    rates: set[int] = field(default_factory=set)
-    unread_rates: set[int] = field(default_factory=set)
+    rates: set[float] = field(default_factory=set)
+    unread_rates: set[float] = field(default_factory=set)
     templates: Templates = field(default_factory=dict)
     untemplated: int = 0
     samples: int = 0
@@ -257,8 +257,11 @@ def _wrong_content(one: Sender, exporters: list[Exporter]) -> Iterator[str]:
         )
     is_told = any(exporter.sampling.mode is not SamplingMode.AUTO for exporter in exporters)
     samples = any(template.tells_sampling for template in one.templates.values())
+    for rate in sorted(rate for rate in one.rates if rate % 1 and not is_told):
+        few = f"nfacctd takes it for 1 in {int(rate)}: {1 - int(rate) / rate:.0%} of the bytes are missing"
+        yield f"its rate is 1 in {rate:.4g}, and {few}; have it sample 1 packet in a whole number"
     if one.unread_rates and not one.rates and not is_told:
-        yield f"pmacct does not read the rate in these fields: set exporters.*.sampling: {max(one.unread_rates)}"
+        yield f"pmacct does not read the rate in these fields: set exporters.*.sampling: {max(one.unread_rates):.0f}"
     elif samples and not one.rates and not is_told:
         yield "it samples, and sent no rate in this time: listen longer, or set exporters.*.sampling"
 

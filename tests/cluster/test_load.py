@@ -302,6 +302,13 @@ def test_an_inventory_that_is_cut_off_is_one_fault(tmp_path: Path, rows: bytes, 
     assert line.endswith(f"nodes.csv{fault}: expected CSV (is the file cut off? Copy it once more)")
 
 
+def test_a_sampling_rate_with_a_fraction_says_why_not() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_cluster(f"{SMALL}exporters: {{leaf-1: {{address: 10.20.0.250, sampling: 2.5}}}}\n")
+    (problem,) = caught.value.problems
+    assert problem.hint == "pmacct cuts fractions off: have it sample 1 packet in a whole number"
+
+
 def test_more_groups_than_ingest_can_number() -> None:
     groups = "".join(f"  g{number}: {{role: custom}}\n" for number in range(201))
     with pytest.raises(ConfigError) as caught:

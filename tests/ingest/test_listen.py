@@ -258,6 +258,7 @@ def test_missing_templates_and_rates_are_told(kind: FlowFormat) -> None:
 
 
 _UNREAD = ("pmacct does not read the rate in these fields: set exporters.*.sampling: 100",)
+_CUT = "its rate is 1 in 2.333, and nfacctd takes it for 1 in 2: 14% of the bytes are missing"
 
 
 @pytest.mark.parametrize(
@@ -271,6 +272,13 @@ _UNREAD = ("pmacct does not read the rate in these fields: set exporters.*.sampl
         ([(34, 2)], [100], _UNREAD),
         ([(50, 4)], [100], _UNREAD),
         ([(309, 4), (310, 4)], [1, 100], _UNREAD),
+        ([(309, 4), (310, 4)], [3, 299], _UNREAD),
+        ([(305, 4), (306, 4)], [2, 2], ()),
+        (
+            [(305, 4), (306, 4)],
+            [3, 4],
+            (f"{_CUT}; have it sample 1 packet in a whole number",),
+        ),
     ],
 )
 def test_a_rate_in_fields_that_pmacct_does_not_read_is_told(

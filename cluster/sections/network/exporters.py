@@ -43,6 +43,8 @@ def _sampling(text: str) -> Sampling:
         return Sampling(SamplingMode(text))
     if ratio := re.fullmatch(r"1 *(?:[:/]|in) *(\d+)", text):
         raise Bad(hint=f"write {ratio[1]}")
+    if re.fullmatch(r"\d+\.\d+", text):
+        raise Bad(hint="pmacct cuts fractions off: have it sample 1 packet in a whole number")
     rate = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
     if not 1 <= rate <= 16_777_216:
         raise ValueError(text)
