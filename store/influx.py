@@ -71,6 +71,7 @@ _MOST_TRIES = 500
 """Requests that finding the lines which 2.x cannot read may take; some thousand points are worth no more."""
 
 _NO_DATABASE = "database not found: "
+_MAKER = "start `clusterflow ingest`, which makes what is missing"
 _LACKS = re.compile(rf'{_NO_DATABASE}|retention policy not found: |bucket \\?"[^"]+" not found')
 """What InfluxDB says without a database, retention policy or bucket. An ingress says "not found" of much else."""
 _VERSION = "X-Influxdb-Version"
@@ -584,8 +585,9 @@ class Store:
 
     def _against(self, words: str, influxql: str) -> StoreError:
         """Return the error of what InfluxDB says against a statement."""
-        kind = LacksDatabaseError if _LACKS.search(words) else StoreError
-        kind = PartialAnswerError if _TOO_MUCH.search(words) else kind
+        if _LACKS.search(words):
+            return LacksDatabaseError(f"InfluxDB at {self.url}: {words}", _MAKER)
+        kind = PartialAnswerError if _TOO_MUCH.search(words) else StoreError
         return kind(f"{self.url}: {words}", _shown(influxql))
 
     def _asked(self, influxql: str, database: str | None) -> dict[str, Any]:
@@ -671,7 +673,7 @@ class Store:
             )
         if _LACKS.search(words):
             # 1.x answers 404 without a database, 500 without a retention policy.
-            return LacksDatabaseError(f"InfluxDB at {self.url} answers {status}: {words}")
+            return LacksDatabaseError(f"InfluxDB at {self.url} answers {status}: {words}", _MAKER)
         if status in (413, 429) or status >= 500:
             # 1.x answers 500 for a timeout of its own or a full disk, 503 for an overload: all pass. So does a limit.
             hint = "make room on its disk, then restart it: it does not recover by itself" if _FULL in words else ""

@@ -70,8 +70,9 @@ def test_nothing_is_no_rows(store: Store, seconds: int) -> None:
 
 def test_an_error_is_told_though_csv_leaves_it_out(store: Store) -> None:
     missing = Select(schema.NODE_TRAFFIC, "nowhere").take(beside(schema.TX_BYTES)).between(0, 1000)
-    with pytest.raises(StoreError, match="retention policy not found"):
+    with pytest.raises(StoreError, match="retention policy not found") as lacks:
         store.numbers(missing)
+    assert lacks.value.hint == "start `clusterflow ingest`, which makes what is missing", "and no query"
     with pytest.raises(StoreError, match="database not found"):
         Store(StoreSettings(url=store.url, database="nowhere")).numbers(SENT)
 
