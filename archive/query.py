@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from itertools import groupby
 from pathlib import Path
 from typing import TypeAlias
@@ -592,16 +592,22 @@ def _addresses(files: Sequence[_Part]) -> set[str]:
 
 
 def _members(texts: Sequence[str], addresses: set[str]) -> list[str]:
-    try:
-        networks = [ip_network(text) for text in texts]
-    except ValueError as error:
-        raise UserError(f"{', '.join(texts)}: {error}", "a prefix such as 10.20.0.0/16") from error
+    networks = [_network(text) for text in texts]
     found = []
     for text in addresses:
         one = ip_address(text)
         if any(one.version == network.version and one in network for network in networks):
             found.append(text)
     return found
+
+
+def _network(text: str) -> IPv4Network | IPv6Network:
+    with contextlib.suppress(ValueError):
+        return ip_network(text)
+    hint = "such as 10.20.0.0/16"
+    with contextlib.suppress(ValueError):
+        hint = f"host bits are set: write {ip_network(text, strict=False)}"
+    raise UserError(f"{text}: expected a prefix", hint)
 
 
 def _parsed(text: str) -> IPv4Address | IPv6Address | None:

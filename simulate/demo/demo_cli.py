@@ -7,6 +7,7 @@ import click
 from rich.console import Console
 
 from cluster.cli import DEFAULT_FILE
+from cluster.load import load_cluster
 from simulate.demo import screen
 from simulate.demo.demo_grafana import find_grafana
 from simulate.demo.live import Demo, Outcome
@@ -65,9 +66,11 @@ def demo(
     """
     if scenario is not None and cloud:
         raise click.UsageError("--scenario: not with --cloud, for scenarios are played as packets")
+    # What cannot be is told before anything starts.
     if scenario is not None:
-        # An unknown one is told before anything starts.
         find_script(scenario)
+    else:
+        load_cluster(base)
     console = Console()
     run = Demo(
         base,

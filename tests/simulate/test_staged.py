@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from app.errors import UserError
+from app.errors import ClusterflowError, UserError
 from simulate.demo.demo_cli import demo
 from simulate.demo.plan import RECENT
 from simulate.demo.staged import live_scenario, script_from_now
@@ -69,12 +69,15 @@ def test_a_scenario_that_is_over_is_told() -> None:
     [
         (["--scenario", "wrong-mtu", "--cloud"], "--scenario: not with --cloud"),
         (["--scenario", "wrong-mtuu"], "did you mean wrong-mtu?"),
+        (["--config", "nowhere.yaml"], "nowhere.yaml: no such file"),
     ],
 )
 def test_what_cannot_be_is_one_line(arguments: list[str], said: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(demo, ["--no-grafana", "--folder", str(tmp_path / "run"), *arguments])
     assert done.exit_code != 0
-    assert said in f"{done.output}{getattr(done.exception, 'hint', '')}"
+    lines = done.exception.lines() if isinstance(done.exception, ClusterflowError) else []
+    assert said in "".join([done.output, *lines])
+    assert not (tmp_path / "run").exists(), "nothing was started for it"
 
 
 @pytest.mark.long_form
