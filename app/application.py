@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import click
 
-from app.errors import NO_ROOM, ClusterflowError
+from app.errors import MAKE_WRITABLE, NO_ROOM, UNWRITABLE, ClusterflowError, UserError
 
 UNEXPECTED = 3
 INTERRUPTED = 130
@@ -121,6 +121,9 @@ class Application(click.Group):
                 # What is left of the output would be tried once more at the end.
                 sys.stdout = None
                 sys.exit(1)
+            if isinstance(error, OSError) and error.filename and error.errno in UNWRITABLE:
+                click.echo(f"{error.filename}: {error.strerror} ({MAKE_WRITABLE})", err=True)
+                sys.exit(UserError.exit_code)
             # What few commands need is loaded for them alone.
             if type(error).__module__ == "sqlite3" and (hint := import_module("app.sqlite_file").remedy(error)):
                 click.echo(f"a file of the state: {error} ({hint}, and try again)", err=True)

@@ -42,9 +42,12 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 MAKE_ROOM = "make room on its disk"
 MAKE_WRITABLE = "make it, its folder and its disk writable for this user"
 
+UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
+"""What it says where a file, its folder or its whole disk may not be written, or not be read."""
+
 _REMEDIES = {
     **dict.fromkeys(NO_ROOM, MAKE_ROOM),
-    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), MAKE_WRITABLE),
+    **dict.fromkeys(UNWRITABLE, MAKE_WRITABLE),
     errno.EIO: "dmesg says whether its disk fails",
 }
 

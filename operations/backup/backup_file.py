@@ -23,7 +23,7 @@ from analysis.jobs import register
 from analysis.state import AUDIT
 from analysis.state import FILE as STATE_FILE
 from app import sqlite_file
-from app.errors import NO_ROOM, ClusterflowError, ConfigError, UserError
+from app.errors import NO_ROOM, ClusterflowError, ConfigError, UserError, of_disk
 from app.version import own_version
 from app.words import some
 from cluster.document import read_text
@@ -121,7 +121,7 @@ def make_backup(target: Path, sources: Sources, scratch: Path) -> Summary:
             lay = {name: str(place.resolve()) if place is not None else "" for name, place in places.items()}
             sizes = _write(target, members, {"config": sources.config.name, **lay})
     except OSError as error:
-        raise ClusterflowError(f"{error.filename or target}: {error.strerror}") from error
+        raise of_disk(error.filename or target, error, "name a file that can be written") from error
     return Summary(sizes, tuple(missing))
 
 
@@ -285,7 +285,7 @@ def _named_when_whole(target: Path) -> Iterator[IO[bytes]]:
     try:
         number, name = tempfile.mkstemp(".partial", f".{target.name}.", target.parent)
     except OSError as error:
-        raise ClusterflowError(f"{target}: {error.strerror}") from error
+        raise of_disk(target, error, "name a file that can be written") from error
     partial = Path(name)
     try:
         with os.fdopen(number, "wb") as raw:

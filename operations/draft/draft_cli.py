@@ -12,6 +12,7 @@ from app.errors import ClusterflowError, UserError
 from cluster.cli import DEFAULT_FILE, starter
 from cluster.load import parse_cluster
 from cluster.model import INVENTORY_SOURCES, CloudFormat, InventorySource, Network, Secret
+from cluster.sections.network.kept_inventory import write_whole
 from enrichment.inventory.asking import asked
 from operations.draft.from_inventory import text_of_inventory, without_address
 from operations.draft.guess import guess
@@ -91,14 +92,29 @@ def init(
     else:
         text, told = starter(), "put your prefixes, nodes and exporters in"
     try:
-        # "x" looks and creates in one step: two of us at once cannot write over each other.
-        with file.open("w" if force else "x", encoding="utf-8") as out:
-            out.write(text)
+        _write(file, text, over=force)
     except FileExistsError:
         raise UserError(f"{file}: is there already", "--force writes over it") from None
     except OSError as error:
         raise UserError(f"{file}: {os.strerror(error.errno or 0)}", "name a file that can be written") from None
     click.echo(f"{file}: written; next: {told}, then `clusterflow check {file}`")
+
+
+def _write(file: Path, text: str, *, over: bool) -> None:
+    """Write a new file, or over one that is there; where the disk is full, all stays as it was."""
+    if over and file.is_file():
+        write_whole(file.resolve(), text)
+    elif over and file.exists():
+        file.write_text(text, encoding="utf-8")
+    else:
+        # "x" looks and creates in one step: two of us at once cannot write over each other.
+        out = file.open("x", encoding="utf-8")
+        try:
+            with out:
+                out.write(text)
+        except OSError:
+            file.unlink(missing_ok=True)
+            raise
 
 
 def _listed(kind: str, place: str | None, token_file: Path | None, namespaces: tuple[str, ...]) -> str:

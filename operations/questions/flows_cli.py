@@ -1,5 +1,6 @@
 """``clusterflow flows``: questions about single conversations, from the flow archive."""
 
+import io
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -169,8 +170,10 @@ def _shown(name: str, value: Any, zone: ZoneInfo) -> str:  # noqa: ANN401 - of a
 
 
 def _write_parquet(path: str, frame: pl.DataFrame) -> None:
+    # Polars' own errors of a disk are none of the system's.
+    packed = io.BytesIO()
+    frame.write_parquet(packed, compression="zstd")
     try:
-        with Path(path).open("wb") as file:
-            frame.write_parquet(file, compression="zstd")
+        Path(path).write_bytes(packed.getbuffer())
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}", "choose a file that you can write") from error

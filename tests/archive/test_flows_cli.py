@@ -115,6 +115,12 @@ def test_csv_and_parquet_hold_the_same_rows(run: Run, tmp_path: Path) -> None:
     assert printed["bytes"].to_list() == kept["bytes"].to_list() == [4000, 300, 200, 100]
 
 
+def test_a_full_disk_under_parquet_is_one_line(run: Run) -> None:
+    found = run("--parquet", "/dev/full")
+    assert found.exit_code == 2
+    assert "/dev/full: No space left on device" in found.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -122,6 +128,8 @@ def test_csv_and_parquet_hold_the_same_rows(run: Run, tmp_path: Path) -> None:
         (("--by", "colour"), "--by colour: no such column"),
         (("--from", "2026-09-22T04:00", "--to", "2026-09-22T03:00"), "the period is empty"),
         (("--job", "nobody"), "--job nobody: no such job"),
+        (("--src", "10.20.0.0/33"), "10.20.0.0/33: expected a prefix (such as 10.20.0.0/16)"),
+        (("--prefix", "10.20.0.7/16"), "10.20.0.7/16: expected a prefix (host bits are set: write 10.20.0.0/16)"),
     ],
 )
 def test_what_makes_no_sense_is_one_line_and_exit_code_2(run: Run, arguments: tuple[str, ...], told: str) -> None:

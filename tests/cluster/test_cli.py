@@ -1,4 +1,5 @@
 import os
+import resource
 import signal
 import stat
 import subprocess
@@ -14,6 +15,7 @@ from app.errors import StoreError, UserError
 from cluster.cli import cluster_option, dump
 from cluster.load import parse_cluster
 from cluster.model import Cluster
+from clusterflow import main
 from operations.check_cli import check
 from operations.draft.draft_cli import init
 
@@ -207,6 +209,29 @@ def test_a_full_disk_under_the_output_is_one_line_and_no_defect() -> None:
     Path("cluster.yaml").write_text(SMALL)
     done = _with_output("/dev/full", "dump")
     assert (done.returncode, done.stderr) == (1, "what it writes: No space left on device (make room, and try again)\n")
+
+
+def test_a_place_that_takes_no_file_is_one_line_and_no_defect() -> None:
+    Path("cluster.yaml").write_text(f"{SMALL}exporters: {{leaf-1: {{address: 127.0.0.31}}}}\n")
+    done = CliRunner().invoke(main, ["simulate", "--spool", "/sys/kernel/spool", "--for", "10s"])
+    assert done.exit_code == 2
+    assert done.stderr.startswith("/sys/kernel/spool: ")
+    assert done.stderr.endswith(" (make it, its folder and its disk writable for this user)\n")
+
+
+def _small_files() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+
+
+@pytest.mark.parametrize("before", ["", SMALL])
+def test_init_on_a_full_disk_leaves_all_as_it_was(before: str) -> None:
+    if before:
+        Path("cluster.yaml").write_text(before)
+    command = [sys.executable, "-m", "clusterflow", "init", "--force"]
+    given = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, preexec_fn=_small_files, capture_output=True, text=True, env=given, check=False)
+    assert (done.returncode, done.stderr) == (2, "cluster.yaml: File too large (name a file that can be written)\n")
+    assert [one.read_text() for one in Path().iterdir()] == ([before] if before else [])
 
 
 def test_a_defect_is_told_where_no_file_takes_its_traceback() -> None:

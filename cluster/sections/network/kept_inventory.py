@@ -3,8 +3,10 @@
 import csv
 import io
 import os
+import shutil
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -71,8 +73,15 @@ def machines_of(text: str) -> list[Machine]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file so that nobody reads half of it; OSError where that is not possible."""
+    """Write a file so that nobody reads half of it; OSError where that is not possible: then all is as it was."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
+    try:
+        beside.write_text(text, encoding="utf-8")
+        if path.exists():
+            shutil.copymode(path, beside)
+        beside.replace(path)
+    except OSError:
+        with suppress(OSError):
+            beside.unlink()
+        raise
