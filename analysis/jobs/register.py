@@ -216,7 +216,7 @@ def runs_of(cluster: Cluster, name: str) -> tuple[tuple[str, ...], int, int]:
         if not cluster.job_sources:
             raise UserError(f"--job {name}: no such job in cluster.yaml", "it has no job_sources")
         place = f"{file}{'' if file.exists() else ', which is not there'}"
-        hint = "`clusterflow analyze` fills that on its own machine: ask there; `clusterflow jobs --all` lists them"
+        hint = "`clusterflow analyze` fills that on its own machine: ask there; `clusterflow jobs` asks the sources"
         raise UserError(f"--job {name}: no such job in cluster.yaml or {place}", hint)
     nodes = tuple(sorted({node for run in runs for node in run.nodes}))
     return nodes, int(min(map(start_of, runs))), int(min(max(map(end_of, runs)), time.time())) + 1
