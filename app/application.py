@@ -114,6 +114,9 @@ class Application(click.Group):
         except (KeyboardInterrupt, click.Abort):
             sys.exit(INTERRUPTED)
         except Exception as error:  # noqa: BLE001 - the last resort: one line for the user, the rest in a file
+            if isinstance(error.__cause__, KeyboardInterrupt):
+                # ^C while modules are loaded: Python wraps what ends the making of a class.
+                sys.exit(INTERRUPTED)
             if isinstance(error, OSError) and error.errno in NO_ROOM:
                 click.echo(
                     f"{error.filename or 'what it writes'}: {error.strerror} (make room, and try again)", err=True

@@ -53,7 +53,12 @@ class LocalProcess(ABC):
             process.wait()
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            # ^C while we wait for its answer: it has a session of its own, and would outlive us.
+            self.stop()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

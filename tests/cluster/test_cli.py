@@ -205,6 +205,24 @@ def _with_output(path: str, *arguments: str, **environment: str) -> subprocess.C
         return subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, env=given, check=False)
 
 
+def test_an_interrupt_while_a_command_is_loaded_is_no_defect(capsys: pytest.CaptureFixture[str]) -> None:
+    """Python 3.11 makes a RuntimeError of what is raised in __set_name__."""
+
+    class Field:
+        def __set_name__(self, owner: type, name: str) -> None:
+            raise KeyboardInterrupt
+
+    application = Application(name="clusterflow")
+
+    @application.command()
+    def load() -> None:
+        type("Made", (), {"field": Field()})
+
+    with pytest.raises(SystemExit) as ended:
+        application.main(["load"])
+    assert (ended.value.code, capsys.readouterr().err) == (130, "")
+
+
 def test_a_full_disk_under_the_output_is_one_line_and_no_defect() -> None:
     Path("cluster.yaml").write_text(SMALL)
     done = _with_output("/dev/full", "dump")
