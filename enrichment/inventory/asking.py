@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from app.csv_rows import IS_CUT
 from app.errors import ClusterflowError
 from app.log import Log
 from app.words import lasting, one_line
@@ -44,8 +45,12 @@ def asked(one: InventorySource) -> list[Machine]:
         found: list[Machine] = importlib.import_module(f"enrichment.inventory.{one.kind}").ask(one)
     except ClusterflowError:
         raise
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise ClusterflowError(f"{place}: {error.msg.lower()}: expected JSON", IS_CUT) from error
     except Exception as error:  # whatever an answer does to a parser, what was known before holds
-        raise ClusterflowError(f"its answer cannot be read: {type(error).__name__}: {one_line(str(error))}") from error
+        said = f"{type(error).__name__}: {one_line(str(error))}"
+        raise ClusterflowError(f"its answer cannot be read: expected what {one.kind} says", said) from error
     # Names come into files of ours, of which each line means something.
     found = [replace(machine, name=_named(machine.name), word=_named(machine.word)) for machine in found]
     found = [machine for machine in found if machine.name]

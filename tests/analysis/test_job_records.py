@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from analysis.jobs.job_records import read_csv, read_json
 from analysis.jobs.register import FILE, Register, key_of
-from analysis.jobs.sources.file import ClusterYaml, FileSource
+from analysis.jobs.sources.file import ClusterYaml, FileSource, in_one_line
 from app.errors import ConfigError
 from app.log import Log
 from cluster.load import load_cluster
@@ -351,3 +351,10 @@ def test_what_is_over_and_unchanged_is_not_written_again(register: Register) -> 
     register.put("s", told, T0 + 20)
     register.put("s", told, T0 + 50)
     assert {one.job.id: one.seen for one in register.jobs("s").values()} == {"a": T0 + 20, "b": T0 + 50}
+
+
+def test_many_faults_of_a_kind_are_one_line_for_the_log() -> None:
+    rows = "".join(f"run-{number},n,soon\n" for number in range(280))
+    with pytest.raises(ConfigError) as caught:
+        read_csv(f"id,nodes,start\n{rows}", "jobs.csv", ZONE)
+    assert in_one_line(caught.value).endswith("; 279 more like it: line 3, line 4, line 5, …")

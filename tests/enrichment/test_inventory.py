@@ -166,6 +166,23 @@ def test_an_export_that_is_cut_off_changes_nothing(tmp_path: Path) -> None:
     assert row["nodes"] == 0
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            '{"kind": "List", "items": [\n{"kind": "No',
+            "line 2, column 10: unterminated string starting at: expected JSON (is the",
+        ),
+        ("[]", "its answer cannot be read: expected what kubernetes says (AttributeError"),
+    ],
+)
+def test_a_file_that_is_none_of_its_kind_is_told_in_words(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "answer").write_text(text)
+    path = described(tmp_path, "    it: {type: kubernetes, file: answer}\n")
+    (row,) = json.loads(CliRunner().invoke(inventory, ["-c", str(path), "--json"]).stdout)
+    assert row["error"].startswith(told)
+
+
 def test_slurm_tells_gpus_and_names_are_resolved(tmp_path: Path) -> None:
     (tmp_path / "answer").write_text(f"{SLURM}NodeName=here NodeAddr=localhost Gres=gpu:2\n")
     cluster = asked(

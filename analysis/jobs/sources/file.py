@@ -50,7 +50,8 @@ def text_of(path: Path) -> str:
 def in_one_line(error: ConfigError) -> str:
     """Return the first fault, and how many more there are."""
     first, *rest = error.lines()
-    return f"{first} (and {len(rest) - 1} more)" if rest else first
+    # The last line counts them; the first may tell of many already.
+    return f"{first} (and {len(rest) - 1} more)" if len(rest) > 1 else first
 
 
 @dataclass
