@@ -3,13 +3,14 @@
 Grafana fills in ``${__url_time_range}``, ``${__field.labels.TAG}`` (time series) and ``${__data.fields.TAG}`` (tables).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
 from dashboards.registry import BOARDS
 
 _ALERTS = "/alerting/list"
+_BOARD_RANGE = "${__url_time_range}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,10 @@ class Link:
     def json(self) -> dict[str, Any]:
         """Return Grafana's form, for panel links and data links alike."""
         return {"title": self.title, "url": self.url, "targetBlank": self.is_away}
+
+    def beginning(self, column: str) -> "Link":
+        """Return the link with a range that begins at the clicked row's moment, not with the board's."""
+        return replace(self, url=self.url.replace(_BOARD_RANGE, f"from={_moment(column)}&to=${{__to}}"))
 
 
 def to_board(
@@ -49,11 +54,9 @@ def to_board(
         for name, values in variables.items()
         for value in ((values,) if isinstance(values, str) else values)
     )
-    times = "${__url_time_range}"
+    times = _BOARD_RANGE
     if span is not None:
-        times = "&".join(
-            f"{name}=${{__data.fields.{at}.numeric}}" for name, at in zip(("from", "to"), span, strict=True)
-        )
+        times = "&".join(f"{name}={_moment(at)}" for name, at in zip(("from", "to"), span, strict=True))
     return Link(title or found.title, f"/d/{found.uid}?{times}{chosen}")
 
 
@@ -66,7 +69,7 @@ def to_flows(pages: str, *, is_now: bool = True, begin: str = "", **words: str) 
         begin: column of the clicked row with the begin of that range, in epoch ms; by default the board's.
         words: of ``clusterflow flows``, with values as of `to_board`.
     """
-    since = f"${{__data.fields.{begin}.numeric}}" if begin else "${__from}"
+    since = _moment(begin) if begin else "${__from}"
     times = {"from": since, "to": "${__to}"} if is_now else {}
     asked = "&".join(f"{word}={quote(value, safe='${}.:_')}" for word, value in {**words, **times}.items())
     return Link("Conversations in the flow archive", f"{pages}?{asked}", is_away=True)
@@ -90,6 +93,10 @@ def clicked(tag: str) -> str:
 def row(column: str) -> str:
     """The text of a column in the clicked row. Only for columns without value mappings: it is the mapped text."""
     return f"${{__data.fields.{column}}}"
+
+
+def _moment(column: str) -> str:
+    return f"${{__data.fields.{column}.numeric}}"
 
 
 CELL = "${__value.raw}"

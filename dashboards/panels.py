@@ -535,12 +535,14 @@ def table(
 ) -> Built:
     """Return a table: columns in the given order and none else, so Grafana's Time column stays away.
 
-    Cells that name a node, an address, an exporter or a job lead to the flow archive, too, where it has a page.
+    Cells that name a node, an address, an exporter or a job lead to the flow archive, too, where it has a page. In a
+    table with a range of its own, whose rows may be older than the board's, links of a node begin at the row's moment.
 
     With `any_column`, columns that are not listed come too (their name is a variable's value), except Time and hidden.
     A table without a `header` cannot be sorted or filtered: it is looked at.
     """
-    columns = _with_flows(cluster, columns, has_range=bool(face.since))
+    begin = next((column.name for column in columns if face.since and column.unit == Unit.MOMENT), "")
+    columns = _with_flows(cluster, _of_their_time(columns, begin), begin=begin)
     hidden = order.hidden if order else ()
     transformations: list[Json] = list(before)
     if order:
@@ -606,10 +608,20 @@ _PLACES = {schema.EXPORTER: "exporter"}
 _JOBS = {schema.JOB: "job"}
 
 
-def _with_flows(cluster: Cluster, columns: Sequence[Column], *, has_range: bool = False) -> Sequence[Column]:
+def _of_their_time(columns: Sequence[Column], begin: str) -> Sequence[Column]:
+    """Return the columns, links of nodes and addresses with a range from the row's moment on, of the column `begin`."""
+    return [
+        replace(column, links=tuple(link.beginning(begin) for link in column.links))
+        if begin and column.name in _ENDS
+        else column
+        for column in columns
+    ]
+
+
+def _with_flows(cluster: Cluster, columns: Sequence[Column], *, begin: str = "") -> Sequence[Column]:
     """Return the columns, those that the flow archive can be asked about with a link to the question about the row.
 
-    In a table that `has_range` of its own, a row may be older than the board's range: it is asked of its own moment on.
+    `begin`: column with the moment from which on a row is asked about; by default the board's.
     """
     pages = cluster.delivery.flow_pages()
     # Of a mapped column a link would have the words in place of the value.
@@ -619,7 +631,6 @@ def _with_flows(cluster: Cluster, columns: Sequence[Column], *, has_range: bool 
     if not pages or not asked:
         return columns
     # A job has a time of its own.
-    begin = next((column.name for column in columns if has_range and column.unit == Unit.MOMENT), "")
     link = to_flows(pages, is_now=words is not _JOBS, begin=begin, **asked)
     return [
         replace(column, links=(*column.links, link)) if column.name in words and not column.mappings else column

@@ -25,7 +25,6 @@ from delivery.flow_pages import FlowPages
 from ingest.metrics import MetricsServer
 from reporting.flows_page import Asked, _chart
 from reporting.words import Wording
-from store.influxql import Unit
 
 pytestmark = pytest.mark.thorough
 
@@ -182,8 +181,7 @@ def test_rows_of_boards_lead_there_only_where_people_reach_it() -> None:
     link = "https://flows.example.org/flows?src=${__data.fields.src}&dst=${__data.fields.dst}&from=${__from}&to=${__to}"
     assert [one.url for one in (*source.links, *destination.links)] == [link, link]
     assert size.links == ()
-    since = panels.Column("since", "Since", Unit.MOMENT)
-    _, older, *_ = panels._with_flows(linked, [since, *columns], has_range=True)
+    older, *_ = panels._with_flows(linked, columns, begin="since")
     assert older.links[0].url == link.replace("${__from}", "${__data.fields.since.numeric}")
     job = panels._with_flows(linked, [panels.Column("job", "Job")])
     assert job[0].links[0].url == "https://flows.example.org/flows?job=${__data.fields.job}"

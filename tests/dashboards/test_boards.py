@@ -236,6 +236,19 @@ def test_a_panel_with_a_range_of_its_own_keeps_it_where_the_board_has_a_fixed_on
     assert "time >= 200000000ms - 24h\nAND time <= 200000000ms" in day_before
 
 
+def test_a_row_that_is_older_than_the_board_is_explored_from_its_own_moment_on() -> None:
+    """Of a row that is three weeks old, Explore showed the last day: nothing."""
+    seen = set()
+    for name, panel in PANELS:
+        if panel["type"] != "table" or own_range(panel) not in {"7d", "30d"} or name == HOME:
+            continue
+        for override in panel["fieldConfig"]["overrides"]:
+            urls = [url for url in _urls(override) if override["matcher"]["options"] in {"src", "dst", "node"}]
+            seen |= {panel["title"] for _ in urls}
+            assert all(re.search(r"from=\$\{__data\.fields\.\w+\.numeric\}&to=\$\{__to\}&", url) for url in urls), urls
+    assert seen >= {"New networks, 30 d", "Exfiltration, 30 d", "Odd ways out, 30 d", "New: first sessions, 30 d"}
+
+
 def test_a_silence_turns_red_where_the_alert_links_to() -> None:
     """The bridge goes on telling of exporters that are silent: what it tells, and not that it does, says so."""
     panel_id = panel_ref("pipeline", "data_age").panel_id
@@ -571,8 +584,8 @@ def test_every_panel_explains_itself(name: str, panel: dict[str, Any]) -> None:
     assert name
 
 
-_OWN_RANGE = r"from=\$\{__data\.fields\.job_since\.numeric\}&to=\$\{__data\.fields\.job_until\.numeric\}"
-"""Of a table of jobs: the job's own."""
+_OWN_RANGE = r"from=\$\{__data\.fields\.\w+\.numeric\}&to=\$\{(?:__data\.fields\.\w+\.numeric|__to)\}"
+"""Of a table of jobs: the job's own. Of a table with a range of its own: from the row's moment on."""
 
 
 @pytest.mark.parametrize(("name", "panel"), PANELS, ids=IDS)
