@@ -17,7 +17,6 @@ from dashboards.boards import checkpoints
 from dashboards.links import clicked, row, to_alerts, to_board
 from dashboards.palette import (
     ACT,
-    BLIND,
     CALM,
     DIM,
     LOOK,
@@ -249,12 +248,9 @@ def _minutes(seconds: int) -> str:
 
 def _cohort_counts(cluster: Cluster) -> Built:
     shown = (
-        (NodeState.OK, "Nodes ok", Limit().steps()),
-        (NodeState.LOW, "low", Limit(look=1).steps()),
-        (NodeState.DOWN, "down", Limit(act=1).steps()),
-        (NodeState.BLIND, "blind", [{"value": None, "color": BLIND}]),
-        (NodeState.LEARNING, "learning", [{"value": None, "color": DIM}]),
-    )
+        (NodeState.OK, "Nodes ok"), (NodeState.LOW, "low"), (NodeState.DOWN, "down"),
+        (NodeState.BLIND, "blind"), (NodeState.LEARNING, "learning"),
+    )  # fmt: skip
     face = Face(
         "cohort_counts", "",
         "Nodes of running jobs by their latest window: ok, low, down, blind (exporter silent, or shared), or learning.",
@@ -265,31 +261,13 @@ def _cohort_counts(cluster: Cluster) -> Built:
     return panels.stat(
         cluster,
         face,
-        [_nodes_in(state, name) for state, name, _ in shown],
+        [node_states.counted(state, name) for state, name in shown],
         unit="none",
         missing=("no job", DIM),
-        overrides=[panels.override(name, thresholds={"mode": "absolute", "steps": steps}) for _, name, steps in shown],
+        overrides=[node_states.count_colour(state, name) for state, name in shown],
         links=(to_board("training", "Training"),),
         large=_TILE,
     )
-
-
-_ALWAYS = (NodeState.OK, NodeState.LOW, NodeState.DOWN)
-
-
-def _nodes_in(state: int, name: str) -> Query:
-    """Count the nodes whose latest window has a state.
-
-    Of those that are always shown it is 0 while others have one; of the others, nothing. Nothing while no job runs.
-    """
-    word, nodes = schema.NODE_STATE_WORDS[state], count(schema.STATE, "nodes")
-    latest = Select(schema.BASELINE, schema.RAW).take(newest(schema.STATE)).by(schema.NODE)
-    matching = Select(latest).take(nodes).where(compare(schema.STATE, "=", state))
-    meaning = f"Nodes that are {word}."
-    if state not in _ALWAYS:
-        return matching.per_series(meaning, alias=name)
-    zero = Select(schema.BASELINE, schema.RAW).take(scaled(nodes, "0", nodes.name, Unit.COUNT))
-    return Select((matching, zero)).take(total(nodes, word)).per_series(meaning, alias=name)
 
 
 # -- below, left: alerts, nodes --------------------------------------------------------------------------

@@ -7,9 +7,22 @@ from dashboards import panels
 from dashboards import variables as var
 from dashboards.links import Link, clicked, to_board
 from dashboards.palette import STATE_COLOURS
-from dashboards.panels import Built, Face, Json
+from dashboards.panels import Built, Face, Json, Limit
 from store import schema
-from store.influxql import Column, Condition, Query, Select, compare, highest, narrowed
+from store.influxql import (
+    Column,
+    Condition,
+    Query,
+    Select,
+    Unit,
+    compare,
+    count,
+    highest,
+    narrowed,
+    newest,
+    scaled,
+    total,
+)
 from store.schema import NodeState
 
 ONLY_LOW = "Until nodes are chosen, those that are low, down or blind are drawn, for as long as they are."
@@ -28,6 +41,32 @@ def mapping() -> Json:
 def worst_first() -> Json:
     """Return the transformation that puts the worst state on top; the numbers of states grow with what is wrong."""
     return panels.ordered(schema.STATE.name)
+
+
+_ALWAYS = (NodeState.OK, NodeState.LOW, NodeState.DOWN)
+
+
+def counted(state: int, name: str, *conditions: Condition) -> Query:
+    """Count the nodes whose latest window has a state, as a number called `name`.
+
+    Of those that are always shown it is 0 while others have one; of the others, nothing. Nothing while no job runs.
+    """
+    verdicts = Select(schema.BASELINE, schema.RAW).where(*conditions)
+    nodes = count(schema.STATE, "nodes")
+    latest = verdicts.take(newest(schema.STATE)).by(schema.NODE)
+    matching = Select(latest).take(nodes).where(compare(schema.STATE, "=", state))
+    word = schema.NODE_STATE_WORDS[state]
+    if state not in _ALWAYS:
+        return matching.per_series(f"Nodes that are {word}.", alias=name)
+    zero = verdicts.take(scaled(nodes, "0", nodes.name, Unit.COUNT))
+    return Select((matching, zero)).take(total(nodes, word)).per_series(f"Nodes that are {word}.", alias=name)
+
+
+def count_colour(state: int, name: str) -> Json:
+    """Return the override that gives such a number the state's colour; none low or down is quiet."""
+    wrong = {NodeState.LOW: Limit(look=1), NodeState.DOWN: Limit(act=1)}
+    steps = wrong[state].steps() if state in wrong else [{"value": None, "color": STATE_COLOURS[state]}]
+    return panels.override(name, thresholds={"mode": "absolute", "steps": steps})
 
 
 def timeline(cluster: Cluster, face: Face, *conditions: Condition, keep: tuple[str, ...] = ()) -> Built:

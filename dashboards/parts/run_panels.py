@@ -7,8 +7,8 @@ from dashboards import variables as var
 from dashboards.boards import checkpoints
 from dashboards.links import clicked, row, to_alerts, to_board
 from dashboards.palette import ACT, COHORT_COLOURS, DIM
-from dashboards.panels import Built, Cell, Face, Json, Limit, TableOrder
-from dashboards.parts import transport
+from dashboards.panels import Built, Cell, Face, Json, TableOrder
+from dashboards.parts import node_states, transport
 from store import schema
 from store.influxql import (
     BITS,
@@ -25,7 +25,7 @@ from store.influxql import (
     scaled,
     total,
 )
-from store.schema import CohortState
+from store.schema import CohortState, NodeState
 
 NOW = 120
 """Holds the newest row of every running job."""
@@ -59,6 +59,7 @@ def tiles(cluster: Cluster) -> tuple[Built, ...]:
     rates = map(newest, (schema.COHORT_RATE, schema.EXPECTED_RATE))
     ratio = combined(rates, "/", schema.COHORT_RATE.name, Unit.RATIO)
     many = limits.dropout_digest
+    low = (NodeState.LOW, "low"), (NodeState.DOWN, "down")
     return (
         panels.stat(
             cluster,
@@ -91,17 +92,16 @@ def tiles(cluster: Cluster) -> tuple[Built, ...]:
             cluster,
             Face(
                 "low_nodes", "Nodes low or down",
-                f"Nodes of each job below their own limit; more than {many} of one job are one alert.",
+                f"Nodes of running jobs below their own limit, and silent ones; above {many} of a job are one alert.",
                 "Nodes behind a silent exporter, or shared with another job, are blind, and not counted.",
                 "The Stragglers board ranks all nodes of a job.",
                 x=10, y=0, w=4, h=4, links=(to_board("stragglers", keep=(var.JOB,)),),
                 since=panels.newest(cluster, NOW),
             ),
-            [_cohort().take(newest(schema.LOW_NODES)).by(schema.JOB).per_series("Nodes low or down.", alias=name)],
+            [node_states.counted(state, word, _of_job()) for state, word in low],
             unit=Unit.COUNT,
-            limit=Limit(act=1),
             missing=("no job", DIM),
-            links=(to_board("stragglers", "Its stragglers", job=clicked(schema.JOB)),),
+            overrides=[node_states.count_colour(state, word) for state, word in low],
         ),
         panels.stat(
             cluster,

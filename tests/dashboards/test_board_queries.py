@@ -15,6 +15,7 @@ from dashboards import questions
 from dashboards import variables as var
 from dashboards.boards import checkpoints, noc_wall, training
 from dashboards.boards.explore import page as explore_page
+from dashboards.parts import node_states
 from dashboards.parts.matrix import column_query, pair_queries
 from dashboards.parts.spread import FASTEST, MEDIAN, SLOWEST, node_spread
 from dashboards.provision import boards
@@ -239,7 +240,7 @@ def test_the_list_of_a_large_matrix_tells_what_is_not_allowed(filled: Filled) ->
 
 def test_nodes_are_counted_by_state_and_zero_is_said(filled: Filled) -> None:
     """Five nodes, one in each state; a state that no node has is 0, not missing, while a job runs."""
-    counts = noc_wall._nodes_in(NodeState.LOW, "low")
+    counts = node_states.counted(NodeState.LOW, "low")
     assert _run(filled, counts, since=120)[0].values[0][1] == 1
     nobody = replace(counts, text=counts.influxql.replace(f'"state" = {NodeState.LOW}', '"state" = 9'))
     assert nobody != counts

@@ -295,6 +295,13 @@ def test_red_on_the_wall_is_what_somebody_must_act_on() -> None:
     assert palette.ACT not in str(_overridden(wall_panel("alerts"), "other"))
 
 
+def test_a_low_node_has_one_colour_on_the_wall_and_on_its_board() -> None:
+    """It was orange there, and a red number here."""
+    (tile,) = (panel for panel in BOARDS["training"]["panels"] if panel["title"] == "Nodes low or down")
+    for word in ("low", "down"):
+        assert _overridden(tile, word) == _overridden(wall_panel("cohort_counts"), word) != {}
+
+
 @pytest.mark.parametrize(
     ("name", "count", "shown", "room"),
     [
