@@ -17,8 +17,8 @@ from store.influxql import LASTING
 
 Json = dict[str, Any]
 
-_COLUMN, _GAP = 78.8, 8
-"""Pixels of a column of Grafana's grid on a screen of 1920 pixels, with the gap that a panel loses."""
+_COLUMN, _LAPTOP_COLUMN, _GAP = 78.8, 55.7, 8
+"""Pixels of a column of Grafana's grid on screens of 1920 and 1366 pixels, with the gap that a panel loses."""
 
 _TITLE_PADDING, _ICON, _LETTER = 16, 30, 7.4
 _HIDDEN = 2
@@ -155,13 +155,13 @@ def crowded(panel: Json) -> Iterator[str]:
 
 
 def title(panel: Json) -> Iterator[str]:
-    """A title that loses its end to the icons beside it."""
+    """A title that loses its end to the icons beside it, on a laptop too."""
     icons = bool(panel.get("description")) + bool(panel.get("links"))
-    place = panel["gridPos"]["w"] * _COLUMN - _GAP - _TITLE_PADDING - icons * _ICON
+    place = panel["gridPos"]["w"] * _LAPTOP_COLUMN - _GAP - _TITLE_PADDING - icons * _ICON
     shown = re.sub(r"\$\{\w+:text\}", "x" * 10, panel.get("title", ""))
     if len(shown) * _LETTER > place:
         yield (
-            f"the title has {len(shown)} letters where {place / _LETTER:.0f} fit beside {icons} icons: shorten it, or "
+            f"the title has {len(shown)} letters where {place // _LETTER:.0f} fit beside {icons} icons: shorten it, or "
             "take the description or the links away"
         )
 

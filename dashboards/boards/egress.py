@@ -90,7 +90,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
         panels.stat(
             cluster,
             Face(
-                "unknown_volume", f"Bytes to unknown destinations, {format_duration(limits.exfil_window)}",
+                "unknown_volume", f"To unknown destinations, {format_duration(limits.exfil_window)}",
                 "What model storage sent to destinations in no group: in its largest conversation, in all.",
                 "It cannot say what the bytes are. Its warning judges each conversation, *Exfiltration* all of them.",
                 "The destinations below name both ends.",
@@ -104,7 +104,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
         panels.stat(
             cluster,
             Face(
-                "off_hours", f"Sensitive groups in off-hours, {format_duration(limits.off_hours_window)}",
+                "off_hours", f"Sensitive, in off-hours, {format_duration(limits.off_hours_window)}",
                 "Bytes that sensitive groups sent outside in off-hours: in the largest conversation, in all.",
                 "Off-hours are those of cluster.yaml; a planned night transfer looks like any other.",
                 "The chart below shows which group, and when.",

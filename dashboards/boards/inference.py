@@ -114,7 +114,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
         panels.single(
             cluster,
             Face(
-                "off_window_volume", f"Outside the hours of inference, {window}",
+                "off_window_volume", f"Outside inference hours, {window}",
                 hours_text,
                 "Health checks and monitoring ask at night as well.",
                 "The table below names the clients.",

@@ -74,7 +74,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
         panels.single(
             cluster,
             Face(
-                "denied_volume", f"From clients not listed, {window}",
+                "denied_volume", f"Unlisted clients, {window}",
                 "Bytes of clients that may ask inference otherwise, but that `inference.access` does not name.",
                 "Without that list in cluster.yaml this stays empty.",
                 "The table below names user, address, and by what they are not on the list.",

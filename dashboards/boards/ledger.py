@@ -97,7 +97,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
         panels.single(
             cluster,
             Face(
-                "recurring", "Unlisted destinations that come back",
+                "recurring", "Unlisted ones that come back",
                 f"Destinations outside that a group called on {limits.recurrence_days} days of the last 30, or in "
                 f"{limits.recurrence_hours} hours of the last 7 days, and that no group of cluster.yaml holds.",
                 "A service behind changing addresses is not recognised as one.",

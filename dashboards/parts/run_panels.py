@@ -106,7 +106,7 @@ def tiles(cluster: Cluster) -> tuple[Built, ...]:
         panels.stat(
             cluster,
             Face(
-                "checkpoint_age", "Since the last complete checkpoint",
+                "checkpoint_age", "Last complete checkpoint",
                 "For each running job, how long ago its last complete checkpoint began, or the job itself.",
                 "Flow records show bytes on the wire: not whether they can be read again.",
                 "Checkpoints & I/O holds them against their schedule.",

@@ -553,7 +553,7 @@ def test_panel_ids_are_those_that_alerts_link_to(name: str) -> None:
 @pytest.mark.parametrize(
     ("board", "panel", "title"),
     [
-        ("egress", "unknown_volume", "Bytes to unknown destinations, 15m"),
+        ("egress", "unknown_volume", "To unknown destinations, 15m"),
         ("training", "observed_expected", "Share of the cohort's median: observed, expected, limit"),
         ("pipeline", "exporter_age", "Age of each exporter's newest record"),
     ],

@@ -96,6 +96,13 @@ def _long_title(board: Json) -> None:
     _panel(board, "table").update(title="Bytes to unknown destinations", gridPos={"x": 0, "y": 0, "w": 3, "h": 4})
 
 
+def _long_on_a_laptop(board: Json) -> None:
+    icons = {"description": "What it shows.", "links": [{}]}
+    _panel(board, "table").update(
+        title="Sensitive groups in off-hours, 15m", gridPos={"x": 0, "y": 0, "w": 6, "h": 4}, **icons
+    )
+
+
 def _no_column(board: Json) -> None:
     _panel(board, "table")["fieldConfig"]["overrides"][0]["matcher"] = {"id": "byName", "options": "servce"}
 
@@ -172,6 +179,7 @@ BAD: list[tuple[Callable[[Json], None], str, str]] = [
     (_narrow_duration, "crowded", "60 pixels cut 2.90 mins to 90 mins"),
     (_alert_list, "crowded", "a cloud of labels"),
     (_long_title, "title", "29 letters where"),
+    (_long_on_a_laptop, "title", "34 letters where 33 fit beside 2 icons"),
     (_ratio, "digits", "a percentage without decimals"),
     (_per_second, "digits", "reads c/s"),
     (_ids, "legends", "legends show ids"),
