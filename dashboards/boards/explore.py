@@ -37,6 +37,9 @@ _SENT = "sent"
 _RECEIVED = "received"
 _KNOWN = "30d"
 """How long a node that is silent is known by what it sent before."""
+_CHOICES = (var.SOURCE, var.DESTINATION, var.PLANE, var.SERVICE, var.ORDER, var.LIMIT)
+"""What a click that narrows the question leaves as it was chosen; how traffic is split is another question then."""
+
 _GROUP_BYS = {
     schema.SRC_GROUP: "source group",
     schema.DST_GROUP: "destination group",
@@ -75,6 +78,10 @@ def page(cluster: Cluster) -> Page:
             var.choice(var.LIMIT, "Rows", {"10": "10", "20": "20", "50": "50"}, "20"),
         ),
     )
+
+
+def _kept(*but: str) -> tuple[str, ...]:
+    return tuple(choice for choice in _CHOICES if choice not in but)
 
 
 def _signed(column: Column) -> Column:
@@ -140,7 +147,7 @@ def _nodes(cluster: Cluster) -> Built:
             panels.Column(
                 schema.NODE, "Node",
                 links=(
-                    to_board("explore", "Only this node", keep=(var.SOURCE, var.DESTINATION, var.PLANE), node=node),
+                    to_board("explore", "Only this node", keep=(*_CHOICES, var.GROUP_BY), node=node),
                     to_board("training", "Against its past", node=node),
                 ),
             ),
@@ -199,7 +206,7 @@ def _groups(cluster: Cluster) -> Built:
     by = var.fill_in(var.GROUP_BY)
     size, packets, flows = total(schema.BYTES), total(schema.PACKETS), total(schema.FLOWS)
     inner = _traffic().take(_signed(size), size, packets, flows).by(by)
-    groups = (panels.group_words(cluster),)
+    groups, ends = (panels.group_words(cluster),), (var.SOURCE, var.DESTINATION)
     return panels.table(
         cluster,
         Face(
@@ -213,19 +220,19 @@ def _groups(cluster: Cluster) -> Built:
         [
             panels.Column(
                 f"/^{schema.SRC_GROUP}$/", "Source group", mappings=groups,
-                links=(to_board("explore", "What it sends", src=CELL, dst=var.ALL),),
+                links=(to_board("explore", "What it sends", keep=_kept(*ends), src=CELL, dst=var.ALL),),
             ),
             panels.Column(
                 f"/^{schema.DST_GROUP}$/", "Destination group", mappings=groups,
-                links=(to_board("explore", "Who sends to it", src=var.ALL, dst=CELL),),
+                links=(to_board("explore", "Who sends to it", keep=_kept(*ends), src=var.ALL, dst=CELL),),
             ),
             panels.Column(
                 f"/^{schema.SERVICE}$/", "Service",
-                links=(to_board("explore", "Only this service", keep=(var.SOURCE, var.DESTINATION), service=CELL),),
+                links=(to_board("explore", "Only this service", keep=_kept(var.SERVICE), service=CELL),),
             ),
             panels.Column(
                 f"/^{schema.PLANE}$/", "Plane",
-                links=(to_board("explore", "Only this plane", keep=(var.SOURCE, var.DESTINATION), plane=CELL),),
+                links=(to_board("explore", "Only this plane", keep=_kept(var.PLANE), plane=CELL),),
             ),
             panels.Column(f"/^{schema.PROTO}$/", "Protocol"),
             panels.Column(schema.BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),

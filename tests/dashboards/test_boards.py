@@ -249,6 +249,24 @@ def test_a_row_that_is_older_than_the_board_is_explored_from_its_own_moment_on()
     assert seen >= {"New networks, 30 d", "Exfiltration, 30 d", "Odd ways out, 30 d", "New: first sessions, 30 d"}
 
 
+def test_a_click_that_narrows_a_question_leaves_the_other_choices() -> None:
+    """Only this node: and the order went back to the largest first, the plane's traffic to all services."""
+    choices = {var.SOURCE, var.DESTINATION, var.PLANE, var.SERVICE, var.ORDER, var.LIMIT}
+    links = [
+        link
+        for panel in BOARDS["explore"]["panels"]
+        for override in panel["fieldConfig"].get("overrides", [])
+        for one in override["properties"]
+        if one["id"] == "links"
+        for link in one["value"]
+        if link["url"].startswith("/d/cf-explore?")
+    ]
+    assert len(links) == 5
+    for link in links:
+        kept = re.findall(r"\{(\w+):queryparam\}", link["url"]) + re.findall(r"&var-(\w+)=", link["url"])
+        assert set(kept) >= choices, link
+
+
 def test_a_silence_turns_red_where_the_alert_links_to() -> None:
     """The bridge goes on telling of exporters that are silent: what it tells, and not that it does, says so."""
     panel_id = panel_ref("pipeline", "data_age").panel_id
