@@ -52,6 +52,8 @@ _FAULTS = (
     CheckpointState.NODES_MISSING,
 )
 _CANNOT = "Flow records show bytes on the wire: not what was written, nor whether it can be read again."
+_UNKNOWN = panels.words({0: ("unknown", DIM)})
+"""A period or a size of nothing is one that is neither declared nor learnt."""
 
 
 def page(cluster: Cluster) -> Page:
@@ -294,21 +296,22 @@ def _overdue_over_time(cluster: Cluster) -> Built:
 
 def _age_over_time(cluster: Cluster) -> Built:
     job, period = f"$tag_{schema.JOB}", schema.PERIOD.name
-    series = ((highest(schema.CHECKPOINT_AGE), job), (newest(schema.PERIOD), f"{job} {period}"))
+    series = (
+        (status().take(highest(schema.CHECKPOINT_AGE)), job),
+        (status().take(newest(schema.PERIOD)).where(compare(schema.PERIOD, ">", 0)), f"{job} {period}"),
+    )
     return panels.time_series(
         cluster,
         Face(
             "age_over_time", "Age of the last complete checkpoint, and the period",
             "How old the last complete checkpoint was; dashed, the period that is declared or was learnt.",
-            "Ages count from the begin of a checkpoint: what it holds is of that moment. A period of 0 is not known.",
+            "Ages count from the begin of a checkpoint: what it holds is of that moment. Not every job has a period.",
             "A saw without teeth has no checkpoints: look at the job's writing below.",
             x=0, y=11, w=10, h=9, links=_training(),
         ),
         [
-            status().take(column).by(schema.JOB).over_time(
-                cluster, column.name, alias=alias, settled=False
-            )
-            for column, alias in series
+            asked.by(schema.JOB).over_time(cluster, "Seconds.", alias=alias, settled=False)
+            for asked, alias in series
         ],
         unit=Unit.SECONDS,
         overrides=[
@@ -326,12 +329,13 @@ def _events(cluster: Cluster) -> Built:
         schema.EXPECTED_NODES, schema.GAP,
     )  # fmt: skip
     query = _checkpoints().take(*_as_stored(*fields)).by(schema.JOB, schema.JOB_CLASS)
+    first = panels.words({0: ("the first", DIM)})
     return panels.table(
         cluster,
         Face(
             "events", "Checkpoints, newest first",
             "When each began, its verdict, and what it wrote against what was expected.",
-            f"{_CANNOT} Expected 0 means that too few are known.",
+            f"{_CANNOT} What to expect is not known before there were a few.",
             "Click a job for its own; nodes that are missing show on the training board.",
             x=10, y=11, w=14, h=9, links=_training(),
         ),
@@ -343,11 +347,11 @@ def _events(cluster: Cluster) -> Built:
             ),
             panels.Column(schema.CHECKPOINT_STATE.name, "Verdict", Unit.STATE, Cell.COLOUR, (mapping(),), width=115),
             panels.Column(schema.EVENT_BYTES.name, "Bytes", Unit.BYTES, Cell.BAR, width=140),
-            panels.Column(schema.EXPECTED_BYTES.name, "Expected", Unit.BYTES, width=90),
+            panels.Column(schema.EXPECTED_BYTES.name, "Expected", Unit.BYTES, mappings=(_UNKNOWN,), width=90),
             panels.Column(schema.EVENT_SECONDS.name, "Took", Unit.SECONDS, width=84),
             panels.Column(schema.EVENT_NODES.name, "Nodes", Unit.COUNT, width=65),
             panels.Column(schema.EXPECTED_NODES.name, "Of", Unit.COUNT, width=55),
-            panels.Column(schema.GAP.name, "After", Unit.SECONDS, width=90),
+            panels.Column(schema.GAP.name, "After", Unit.SECONDS, mappings=(first,), width=90),
         ],
         order=TableOrder(panels.TIME),
     )  # fmt: skip
@@ -376,7 +380,7 @@ def _standing(cluster: Cluster) -> Built:
             ),
             panels.Column(schema.JOB_CLASS, "Class", width=110),
             panels.Column(schema.CHECKPOINT_AGE.name, "Age", Unit.SECONDS, width=90),
-            panels.Column(schema.PERIOD.name, "Period", Unit.SECONDS, width=85),
+            panels.Column(schema.PERIOD.name, "Period", Unit.SECONDS, mappings=(_UNKNOWN,), width=85),
             panels.Column(
                 schema.OVERDUE.name, "Overdue", Unit.SECONDS, Cell.COLOUR, width=90, limit=overdue_limit(cluster)
             ),

@@ -298,6 +298,19 @@ def test_a_tile_without_bursts_says_so() -> None:
     assert all("without bursts" in title for title in titles)
 
 
+def test_what_is_not_known_of_checkpoints_is_not_zero() -> None:
+    """`Expected 0 B`, `Period 0 s`, and a line at 0 for the period."""
+    panels = {panel["title"]: panel for panel in BOARDS["checkpoints"]["panels"]}
+    for title, field in (
+        ("Checkpoints, newest first", schema.EXPECTED_BYTES),
+        ("Where each job stands", schema.PERIOD),
+    ):
+        (mapping,) = _overridden(panels[title], field.name)["mappings"]
+        assert mapping["options"]["0"]["text"] == "unknown", title
+    age = panels["Age of the last complete checkpoint, and the period"]
+    assert f'"{schema.PERIOD.name}" > 0' in age["targets"][1]["query"]
+
+
 def test_storage_traffic_of_others_is_no_fault() -> None:
     """Orange says look: the others were orange at rest, too."""
     (panel,) = (one for one in BOARDS["checkpoints"]["panels"] if one["title"].startswith("Storage traffic:"))
