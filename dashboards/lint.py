@@ -20,7 +20,7 @@ Json = dict[str, Any]
 _COLUMN, _LAPTOP_COLUMN, _GAP = 78.8, 55.7, 8
 """Pixels of a column of Grafana's grid on screens of 1920 and 1366 pixels, with the gap that a panel loses."""
 
-_TITLE_PADDING, _ICON, _LETTER = 16, 30, 7.4
+_TITLE_PADDING, _ICON, _LETTER = 47, 30, 7.3
 _HIDDEN = 2
 _UNSIZED = 150
 """Pixels of a table's column without a width, where the table does not say otherwise."""
@@ -159,7 +159,7 @@ def title(panel: Json) -> Iterator[str]:
     icons = bool(panel.get("description")) + bool(panel.get("links"))
     place = panel["gridPos"]["w"] * _LAPTOP_COLUMN - _GAP - _TITLE_PADDING - icons * _ICON
     shown = re.sub(r"\$\{\w+:text\}", "x" * 10, panel.get("title", ""))
-    if len(shown) * _LETTER > place:
+    if shown and len(shown) * _LETTER > place:
         yield (
             f"the title has {len(shown)} letters where {place // _LETTER:.0f} fit beside {icons} icons: shorten it, or "
             "take the description or the links away"

@@ -36,6 +36,9 @@ COLUMN_WIDTH = 60
 _BAR, _NAME, _WHO = 100, 120, {schema.JOB, schema.SRC, schema.DST}
 """The same of bars, whose numbers were cut, and of jobs and addresses, of which four lines or the half had room."""
 
+_CELL_LETTER, _CELL_PADDING, _WIDEST_NAME = 7.8, 14, 260
+"""Pixels of a letter in a cell, of what is left and right of them, and the most that a name takes."""
+
 _INFLUXDB = "influxdb"
 _NEWEST_WINDOWS = 6
 """Windows that are one or more behind, for the bridge and then for the analysis, and one that is late."""
@@ -406,7 +409,8 @@ def time_series(
     panel = core.TimeSeries(
         **_common(cluster, face, queries),
         stacking={"mode": "normal" if stacked else "none", "group": "A"},
-        fillOpacity=55 if stacked else 8,
+        # A faint area under each of many lines makes one solid block.
+        fillOpacity=55 if stacked or bars else 0,
         lineWidth=0 if bars else 1 if stacked else 2,
         spanNulls=False,
         showPoints="always" if points else "auto",
@@ -543,6 +547,8 @@ def table(
     """
     begin = next((column.name for column in columns if face.since and column.unit == Unit.MOMENT), "")
     columns = _with_flows(cluster, _of_their_time(columns, begin), begin=begin)
+    part = _longest_part(cluster)
+    columns = [_with_room(column, part) for column in columns]
     hidden = order.hidden if order else ()
     transformations: list[Json] = list(before)
     if order:
@@ -639,12 +645,28 @@ def _with_flows(cluster: Cluster, columns: Sequence[Column], *, begin: str = "")
 
 
 _OF_ALERTS = {schema.ALERT_TITLE.name, schema.ALERT_SOURCE.name, schema.ALERT_DESTINATION.name, schema.BYTES_TEXT.name}
-_LONG = {*_ENDS, *_PLACES, *_JOBS, schema.ENDPOINT, schema.JOB_CLASS, schema.NETWORK, *_OF_ALERTS}
+_LONG = {*_ENDS, *_PLACES, *_JOBS, schema.ENDPOINT, schema.JOB_CLASS, schema.NETWORK, *_OF_ALERTS, schema.LARGEST}
 """Columns whose texts may take several lines: names that are cut look alike, as those of a rack's nodes.
 
 Grafana makes lines enough for what is stored only, not for the words of a mapping.
 """
 _WRAPPED = {"type": Cell.TEXT.value, "wrapText": True}
+_NAMES = {*_ENDS, *_PLACES, schema.ENDPOINT}
+
+
+def _longest_part(cluster: Cluster) -> int:
+    """Return the pixels of the longest part of a node's name: only a hyphen ends its line."""
+    letters = max((len(part) for node in cluster.nodes for part in node.name.split("-")), default=0) + 1
+    return min(math.ceil(letters * _CELL_LETTER + _CELL_PADDING), _WIDEST_NAME)
+
+
+def _with_room(column: Column, part: int) -> Column:
+    """Return the column, that of a node's name so wide that no part of it loses its end."""
+    if column.name not in _NAMES or column.mappings:
+        return column
+    if column.width:
+        return replace(column, width=max(column.width, part))
+    return replace(column, least=max(column.least, part, _NAME if column.name in _WHO else 0))
 
 
 def _lines(column: Column) -> Json:

@@ -163,7 +163,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
             text="value",
         ),
         cost("cost_day", "Dollars lost to stalls, 24 h", "24h", 12),
-        cost("cost_month", "Dollars lost to stalls, 30 days", "30d", 18),
+        cost("cost_month", "Dollars lost to stalls, 30 d", "30d", 18),
     ]  # fmt: skip
 
 

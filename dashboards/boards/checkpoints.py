@@ -207,7 +207,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
         panels.stat(
             cluster,
             Face(
-                "at_risk", "A crash would cost",
+                "at_risk", "At risk now",
                 f"GPU time of the running jobs since their last complete checkpoints, at {price}.",
                 "Work that a job saved elsewhere, or where flows do not see it, is counted as lost.",
                 "The standing below shows each job.",

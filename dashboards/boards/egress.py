@@ -132,7 +132,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
         panels.single(
             cluster,
             Face(
-                "violations", "Bytes that nobody allowed, 24 h",
+                "violations", "Bytes nobody allowed, 24 h",
                 "Traffic between groups that `allowed` in cluster.yaml does not list.",
                 "It may be harmless and merely unlisted; nothing was blocked.",
                 "The group matrix shows the pairs, the table below the conversations.",
@@ -393,7 +393,7 @@ def _known_bad(cluster: Cluster) -> Built:
             panels.Column(schema.COUNTRY, "Country", width=90),
             panels.Column(schema.LISTED_SINCE.name, "Listed since", Unit.MOMENT, width=170),
             panels.Column(schema.LATE, "Late", width=70),
-            panels.Column(schema.CONFIDENCE.name, "Confidence", Unit.COUNT, width=100),
+            panels.Column(schema.CONFIDENCE.name, "Confidence", "percent", width=100, digits=0),
             panels.Column(schema.BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
         ],
         order=TableOrder(schema.SEEN_AT.name),

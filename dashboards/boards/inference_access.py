@@ -86,7 +86,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
         panels.single(
             cluster,
             Face(
-                "unknown_volume", "From unknown users, 1 h",
+                "unknown_volume", "Unknown users, 1 h",
                 "Bytes of clients with a name here whose address had no signed-in user at the time.",
                 "Machines that sign in nowhere are unknown, too; so is everybody without `identity` in cluster.yaml.",
                 "The table of all accesses shows them with a dash; `clusterflow access` has the users of `other`.",

@@ -61,7 +61,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
             "Groups without a node list are not judged; a replaced machine looks like a stranger.",
         ),
         (
-            "wrong_plane", f"Storage on the compute plane, {words}", Breach.WRONG_PLANE,
+            "wrong_plane", f"Storage on compute, {words}", Breach.WRONG_PLANE,
             "The largest conversation with storage that crossed interfaces or addresses of the compute plane.",
             "Only planes that cluster.yaml names are judged.",
         ),

@@ -149,7 +149,7 @@ def _verdicts(cluster: Cluster) -> Built:
         [select.by(schema.NODE, schema.JOB).per_series("Verdict on a node.").as_table()],
         [
             Column(
-                schema.NODE, "Node", width=110,
+                schema.NODE, "Node", least=110,
                 links=(
                     to_board("training", "Only this node", keep=(var.JOB,), node=row(schema.NODE)),
                     to_board("explore", "Explore this node", node=row(schema.NODE)),

@@ -141,7 +141,7 @@ def _rails(cluster: Cluster) -> Built:
     return panels.time_series(
         cluster,
         Face(
-            "rails", "Rail imbalance of the worst node",
+            "rails", "Rail imbalance, worst node",
             "How far a node's largest rail lies above the mean of its rails: 0 is even, 100 % is one of two dead.",
             "Needs `rail` at the nodes' addresses; packet sampling alone makes a few per cent.",
             "*Low rails* below names node and rail.",

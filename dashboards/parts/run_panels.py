@@ -78,7 +78,7 @@ def tiles(cluster: Cluster) -> tuple[Built, ...]:
         panels.stat(
             cluster,
             Face(
-                "run_rate", "Rate against earlier runs",
+                "run_rate", "Against earlier runs",
                 "What the median node sends, over what it sent in earlier good runs of the class.",
                 "While a class is learnt there is nothing to compare with. Other models need another class.",
                 "The rate below is drawn with its expectation and its limit.",
@@ -91,7 +91,7 @@ def tiles(cluster: Cluster) -> tuple[Built, ...]:
         panels.stat(
             cluster,
             Face(
-                "low_nodes", "Nodes low or down",
+                "low_nodes", "Low or down",
                 f"Nodes of running jobs below their own limit, and silent ones; above {many} of a job are one alert.",
                 "Nodes behind a silent exporter, or shared with another job, are blind, and not counted.",
                 "The Stragglers board ranks all nodes of a job.",
@@ -106,7 +106,7 @@ def tiles(cluster: Cluster) -> tuple[Built, ...]:
         panels.stat(
             cluster,
             Face(
-                "checkpoint_age", "Last complete checkpoint",
+                "checkpoint_age", "Last checkpoint",
                 "For each running job, how long ago its last complete checkpoint began, or the job itself.",
                 "Flow records show bytes on the wire: not whether they can be read again.",
                 "Checkpoints & I/O holds them against their schedule.",
@@ -121,7 +121,7 @@ def tiles(cluster: Cluster) -> tuple[Built, ...]:
         panels.single(
             cluster,
             Face(
-                "lost", "Dollars lost in this range",
+                "lost", "Dollars lost",
                 f"GPU time that these jobs lost to dropouts, slowness and stalls, {price(cluster)}.",
                 "All GPUs of a job are taken to wait while one of its nodes is low.",
                 "The ledger below shows the causes.",

@@ -249,6 +249,23 @@ def test_a_row_that_is_older_than_the_board_is_explored_from_its_own_moment_on()
     assert seen >= {"New networks, 30 d", "Exfiltration, 30 d", "Odd ways out, 30 d", "New: first sessions, 30 d"}
 
 
+@pytest.mark.parametrize(
+    ("name", "part"), [("gpu-{:02}", "gpu-"), ("gpu-h200-rack07-node-{:03}.ai.example.org", "001.ai.example.org")]
+)
+def test_names_of_nodes_have_room_in_tables(name: str, part: str) -> None:
+    """Only a hyphen ends a line: what stood behind it lay over the next column, and lost its end."""
+    cluster = replace(CLUSTER, nodes=_training_nodes(name.format(number) for number in range(16)))
+    made = {board: load(text)["panels"] for board, text in boards(cluster).items()}
+    found = {}
+    for board, title in (("training", "Last verdict on each node, worst first"), ("stragglers", "Time low or down")):
+        (panel,) = (one for one in made[board] if one["title"] == title)
+        found[title] = _overridden(panel, schema.NODE)
+    (panel,) = (one for one in made["egress"] if one["title"] == "First contacts")
+    found |= {end: _overridden(panel, end) for end in (schema.SRC, schema.DST)}
+    for title, column in found.items():
+        assert column["custom.minWidth"] >= 7 * len(part), title
+
+
 def test_a_click_that_narrows_a_question_leaves_the_other_choices() -> None:
     """Only this node: and the order went back to the largest first, the plane's traffic to all services."""
     choices = {var.SOURCE, var.DESTINATION, var.PLANE, var.SERVICE, var.ORDER, var.LIMIT}
@@ -328,7 +345,7 @@ def test_red_on_the_wall_is_what_somebody_must_act_on() -> None:
 
 def test_a_low_node_has_one_colour_on_the_wall_and_on_its_board() -> None:
     """It was orange there, and a red number here."""
-    (tile,) = (panel for panel in BOARDS["training"]["panels"] if panel["title"] == "Nodes low or down")
+    (tile,) = (panel for panel in BOARDS["training"]["panels"] if panel["title"] == "Low or down")
     for word in ("low", "down"):
         assert _overridden(tile, word) == _overridden(wall_panel("cohort_counts"), word) != {}
 

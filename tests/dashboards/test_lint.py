@@ -179,7 +179,7 @@ BAD: list[tuple[Callable[[Json], None], str, str]] = [
     (_narrow_duration, "crowded", "60 pixels cut 2.90 mins to 90 mins"),
     (_alert_list, "crowded", "a cloud of labels"),
     (_long_title, "title", "29 letters where"),
-    (_long_on_a_laptop, "title", "34 letters where 33 fit beside 2 icons"),
+    (_long_on_a_laptop, "title", "34 letters where 30 fit beside 2 icons"),
     (_ratio, "digits", "a percentage without decimals"),
     (_per_second, "digits", "reads c/s"),
     (_ids, "legends", "legends show ids"),

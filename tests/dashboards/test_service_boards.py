@@ -338,7 +338,7 @@ def test_other_is_no_client_and_no_unknown_user(store: Store) -> None:
     users = (("10.70.0.9", "alice", 10), ("10.70.0.10", "-", 30), (schema.OTHER, "-", 5000))
     write(store, schema.ACCESS, [{"src": src, "user": user, "bytes": size} | to for src, user, size in users])
     assert tile(store, "inference_access", "Users, 1 h") == 2
-    assert tile(store, "inference_access", "From unknown users") == 30
+    assert tile(store, "inference_access", "Unknown users") == 30
 
 
 def test_an_hour_of_accesses_is_one_that_was_judged(store: Store) -> None:
@@ -346,7 +346,7 @@ def test_an_hour_of_accesses_is_one_that_was_judged(store: Store) -> None:
     row: dict[str, object] = {"dst_group": "inference", "service": "https", "src_group": "users", "bytes": 10}
     late = questions.accesses_late(CLUSTER)
     write(store, schema.ACCESS, [row | {"src": "10.70.0.9", "user": "-", points.WINDOW: NOW - 3600 - late + 60}])
-    assert tile(store, "inference_access", "From unknown users") == 10
+    assert tile(store, "inference_access", "Unknown users") == 10
     words = f"up to {-(-late // 60)} min late"
     for title in ("Accesses by client group", "From where", "Clients that are not", "All accesses", "Clients with"):
         assert words in panel("inference_access", title)["fieldConfig"]["defaults"]["noValue"], title
