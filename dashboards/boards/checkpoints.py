@@ -125,10 +125,11 @@ def run_marks(cluster: Cluster, *conditions: Condition) -> tuple[Json, ...]:
     return tuple(events(cluster, *conditions) for events in (job_events, job_failures, cohort_events, annotation))
 
 
-def most_overdue(name: str = _DELAY) -> Query:
-    """Return the seconds by which the worst of the jobs that are judged is overdue; nothing if none is."""
+def most_overdue(name: str = _DELAY, factor: str = "1") -> Query:
+    """Return the seconds, times `factor`, by which the worst of the judged jobs is overdue; nothing if none is."""
     each = _judged().take(newest(schema.OVERDUE)).by(schema.JOB)
-    return Select(each).take(highest(schema.OVERDUE)).per_series("The largest delay.", alias=name)
+    largest = scaled(highest(schema.OVERDUE), factor, schema.OVERDUE.name, Unit.SECONDS)
+    return Select(each).take(largest).per_series("The largest delay.", alias=name)
 
 
 def on_schedule() -> Json:
@@ -234,10 +235,10 @@ def _tiles(cluster: Cluster) -> list[Built]:
     ]  # fmt: skip
 
 
-def overdue_limit(cluster: Cluster) -> Limit:
-    """Return where a delay turns orange, and red: where the alert fires."""
+def overdue_limit(cluster: Cluster, unit: int = 1) -> Limit:
+    """Return where a delay, in units of so many seconds, turns orange, and red: where the alert fires."""
     act = cluster.thresholds.checkpoint_overdue
-    return Limit(act=act, look=1) if act > 1 else Limit(act=1)
+    return Limit(act=act / unit, look=1 / unit) if act > 1 else Limit(act=1 / unit)
 
 
 def _faults(state: int) -> Query:

@@ -72,7 +72,8 @@ _OF_PANELS = {
 _LETTERS = 20
 """Pixels of the smallest letters: 5 mm on a screen of 24 inches, 12 mm on one of 55."""
 
-_TILE = Large(62, 22, digits=0)
+# What is wider than a tile without its margins takes two lines, of which one shows: see the tests.
+_TILE = Large(62, _LETTERS, digits=0, centred=True)
 _LINE = Large(62, 22, wide=True, digits=0)
 _CURVE = Large(25, _LETTERS, wide=True, rows=True)
 
@@ -97,6 +98,7 @@ _NAMES_LETTERS = 11
 """Letters of a name that have room beside its share."""
 
 _RECENT, _ALIVE = "15m", "5m"
+_MINUTE = 60
 _RECENT_SECONDS = 900
 
 ZERO = "zero"
@@ -130,7 +132,7 @@ def page(cluster: Cluster) -> Page:
 
 def _tiles(cluster: Cluster) -> list[Built]:
     limits = cluster.thresholds
-    unknown = f"To unknown {_minutes(limits.exfil_window)}"
+    unknown = _whole(f"To unknown {_minutes(limits.exfil_window)}")
     to_unknown, recent = questions.sent_to_unknown(cluster, schema.RAW), panels.newest(cluster, 60)
     return [
         _firing(cluster, "critical", Limit(act=1), 0),
@@ -139,16 +141,16 @@ def _tiles(cluster: Cluster) -> list[Built]:
             cluster,
             Face(
                 "data_age", "",
-                f"How old the newest flow record of any exporter is; no data: nothing at all arrived within {recent}.",
+                f"How old the newest flow record of any exporter is; old: nothing at all arrived within {recent}.",
                 "One live exporter is enough to look fresh here.",
                 "The pipeline board shows each exporter.",
                 x=4, y=0, w=3, h=4, links=(to_board("pipeline"),), since=recent, by_arrival=True,
             ),
-            [questions.newest_age().per_series("Age of the newest record.", alias="Data age")],
+            [questions.newest_age().per_series("Age of the newest record.", alias=_whole("Data age"))],
             # Of less than a second Grafana makes milliseconds, for which there is no room.
             unit="suffix: s",
             limit=Limit(look=limits.ingest_silent / 2, act=limits.ingest_silent),
-            missing=("no data", ACT),
+            missing=("old", ACT),
             large=_TILE,
         ),
         _cohort_counts(cluster),
@@ -159,7 +161,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 "What model storage sent to destinations in no group, in its largest conversation: as the alert does.",
                 "It says how much, not what. Split transfers fire the alert *exfiltration*.",
                 "Egress & security names sources and destinations, and the sum of all.",
-                x=14, y=0, w=3, h=4, links=(to_board("egress"),),
+                x=13, y=0, w=4, h=4, links=(to_board("egress"),),
                 since=f"{limits.exfil_window}s",
             ),
             [
@@ -180,12 +182,14 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 "How far the most overdue checkpoint of a running job is beyond its time.",
                 "Jobs without a schedule or a rhythm are not judged; flow records do not know whether one is good.",
                 "Checkpoints & I/O shows each job against its schedule, and how old its last one is.",
-                x=17, y=0, w=4, h=4, links=(to_board("checkpoints"),), since=panels.newest(cluster, 120),
+                x=17, y=0, w=3, h=4, links=(to_board("checkpoints"),), since=panels.newest(cluster, 120),
             ),
-            [checkpoints.most_overdue("Checkpoint")],
-            mappings=[panels.words({0: ("on time", QUIET)})],
-            limit=checkpoints.overdue_limit(cluster),
-            missing=("none due", DIM),
+            [checkpoints.most_overdue("Checkpoint", f"{1 / _MINUTE:.6f}")],
+            # `12 mins` has no room on a laptop.
+            unit="suffix:m",
+            mappings=[panels.words({0: ("ok", QUIET)})],
+            limit=checkpoints.overdue_limit(cluster, _MINUTE),
+            missing=("n/a", DIM),
             large=_TILE,
         ),
         panels.stat(
@@ -195,10 +199,10 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 f"GPU time that jobs lost to dropouts, slowness, stalls since midnight, {run_panels.price(cluster)}.",
                 "All GPUs of a job are taken to wait while one of its nodes is low: an upper bound.",
                 "Capacity & cost shows jobs and causes.",
-                x=21, y=0, w=3, h=4, links=(to_board("capacity"),), since="now/d",
+                x=20, y=0, w=4, h=4, links=(to_board("capacity"),), since="now/d",
             ),
-            [questions.stall_usd().per_series("USD lost.", alias="Stalls today"), _zero()],
-            transformations=panels.largest_as("Stalls today"),
+            [questions.stall_usd().per_series("USD lost.", alias=_whole("Stalls today")), _zero()],
+            transformations=panels.largest_as(_whole("Stalls today")),
             large=_TILE,
         ),
     ]  # fmt: skip
@@ -242,13 +246,18 @@ def _firing(cluster: Cluster, severity: str, limit: Limit, x: int) -> Built:
     )  # fmt: skip
 
 
+def _whole(name: str) -> str:
+    """Return a tile's name with spaces that end no line: in two lines it would push its number out of sight."""
+    return name.replace(" ", "\u00a0")
+
+
 def _minutes(seconds: int) -> str:
     return f"{seconds // 60} min" if seconds % 60 == 0 else f"{seconds} s"
 
 
 def _cohort_counts(cluster: Cluster) -> Built:
     shown = (
-        (NodeState.OK, "Nodes ok"), (NodeState.LOW, "low"), (NodeState.DOWN, "down"),
+        (NodeState.OK, _whole("Nodes ok")), (NodeState.LOW, "low"), (NodeState.DOWN, "down"),
         (NodeState.BLIND, "blind"), (NodeState.LEARNING, "learning"),
     )  # fmt: skip
     face = Face(
@@ -256,7 +265,7 @@ def _cohort_counts(cluster: Cluster) -> Built:
         "Nodes of running jobs by their latest window: ok, low, down, blind (exporter silent, or shared), or learning.",
         f"{transport.training_note(cluster)} Nodes with too few earlier runs are learning: nothing judges them.",
         "The training board shows each node against its limit.",
-        x=7, y=0, w=7, h=4, links=(to_board("training", "Training"),), since=panels.newest(cluster, 120),
+        x=7, y=0, w=6, h=4, links=(to_board("training", "Training"),), since=panels.newest(cluster, 120),
     )  # fmt: skip
     return panels.stat(
         cluster,
@@ -352,10 +361,15 @@ def _line(room: int, most: int = 4, begin: str = "", cut: str = "…") -> tuple[
         text = begin + "&nbsp;".join(f"${number + 1}" for number in range(words))
         fit = rf"/^{_UNSAID}{pattern}(?<=^{_UNSAID}.{{1,{room}}})"
         found += [
-            panels.large_text(_LETTERS, pattern=rf"{fit}(?: ?\(.*|[,:;] .*)?$/", text=text),
-            panels.large_text(_LETTERS, pattern=rf"{fit} .*$/", text=text + cut),
+            _one_line(rf"{fit}(?: ?\(.*|[,:;] .*)?$/", text),
+            _one_line(rf"{fit} .*$/", text + cut),
         ]
-    return (*found, panels.large_text(_LETTERS, pattern=rf"/^{_UNSAID}(.{{{room}}}).*$/", text=f"{begin}$1{cut}"))
+    return (*found, _one_line(rf"/^{_UNSAID}(.{{{room}}}).*$/", f"{begin}$1{cut}"))
+
+
+def _one_line(pattern: str, text: str) -> Json:
+    """Return the mapping to a text that a hyphen does not end: it is wider than any column."""
+    return panels.large_text(_LETTERS, pattern=pattern, text=text, style="width:40em")
 
 
 def _place(cluster: Cluster, begin: str = "") -> tuple[Json, ...]:
@@ -364,7 +378,7 @@ def _place(cluster: Cluster, begin: str = "") -> tuple[Json, ...]:
     if max(map(len, names), default=0) <= _PLACE:
         return _line(_PLACE, begin=begin)
     pattern = rf"/^(?=[^\s(]{{{_PLACE + 1}}}){telling_end(names, _PLACE)}(?: ?\(.*|[,:;] .*)?$/"
-    return panels.large_text(_LETTERS, pattern=pattern, text=f"{begin}$1"), *_line(_PLACE, begin=begin)
+    return _one_line(pattern, f"{begin}$1"), *_line(_PLACE, begin=begin)
 
 
 _BEGINS = "the |all that goes through |refused |within |at least "
@@ -485,7 +499,7 @@ def _worst_nodes(cluster: Cluster) -> Built:
             f"The {_WORST_SHOWN} nodes that sent least in the last 15 minutes, and their share of the cohort's median.",
             transport.training_note(cluster),
             "The Stragglers board ranks all nodes.",
-            x=15, y=6, w=3, h=10, links=(to_board("stragglers"),), since=_RECENT,
+            x=15, y=6, w=4, h=10, links=(to_board("stragglers"),), since=_RECENT,
         ),
         [query.per_series("Share of the median.", alias=f"$tag_{schema.NODE}")],
         missing=("no job", DIM),
@@ -505,7 +519,7 @@ def _strips(cluster: Cluster) -> Built:
             "What the nodes beside it sent over the cohort's median: blue from 90 %, pale orange, below half orange.",
             f"{transport.training_note(cluster)} A gap means that no job ran, or blindness.",
             "Click a strip for observed, expected and limit.",
-            x=18, y=6, w=6, h=10,
+            x=19, y=6, w=5, h=10,
             links=(
                 to_board("training", "Training"),
                 node_states.stragglers(cluster),

@@ -27,6 +27,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PICTURES = REPOSITORY / "var/pictures"
 
 WIDTH, HEIGHT = 1920, 1080
+LAPTOP = 1366, 768
 _GRID_ROW, _ABOVE_GRID = 38, 140
 _HIGHEST = 5000
 """A higher screen takes minutes to draw: of such a board, the runbook, the top is looked at."""
@@ -136,12 +137,13 @@ def browser(scale: float = 1.0) -> Iterator[BrowserContext]:
 
 @dataclass
 class Seen:
-    """One board over one range: what is wrong with it, by kind; and its height and smallest letters in pixels."""
+    """One board over one range: what is wrong with it, by kind; its height and letters in pixels; what sticks out."""
 
     faults: dict[str, list[str]] = field(default_factory=dict)
     bottom: int = 0
     letters: list[tuple[float, str]] = field(default_factory=list)
     numbers: list[tuple[float, str]] = field(default_factory=list)
+    cut_numbers: list[str] = field(default_factory=list)
 
     def add(self, kind: str, what: str) -> None:
         """Note a fault once."""
@@ -154,7 +156,15 @@ class Seen:
 
 
 def look(
-    context: BrowserContext, url: str, uid: str, since: str, picture: Path, *, whole: bool = True, more: str = ""
+    context: BrowserContext,
+    url: str,
+    uid: str,
+    since: str,
+    picture: Path,
+    *,
+    whole: bool = True,
+    more: str = "",
+    screen: tuple[int, int] = (WIDTH, HEIGHT),
 ) -> Seen:
     """Open a board over a range that ends now, and return what a person would see go wrong.
 
@@ -166,13 +176,16 @@ def look(
         picture: where to put a picture of it.
         whole: make the screen as high as the board; else what is below the first screen is not drawn.
         more: of the address: chosen variables, a theme.
+        screen: its width and height in pixels.
     """
     seen = Seen()
     board = requests.get(f"{url}/api/dashboards/uid/{uid}", timeout=20).json()["dashboard"]
     rows = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in board["panels"])
     page = context.new_page()
+    width, height = screen
     if whole:
-        page.set_viewport_size({"width": WIDTH, "height": min(max(HEIGHT, rows * _GRID_ROW + _ABOVE_GRID), _HIGHEST)})
+        height = min(max(height, rows * _GRID_ROW + _ABOVE_GRID), _HIGHEST)
+    page.set_viewport_size({"width": width, "height": height})
     waiting = _listen(page, url, seen)
     try:
         # Its own refresh would begin anew before a slow machine has drawn it.
@@ -251,13 +264,17 @@ _LOOK = r"""
 selector => [...document.querySelectorAll(selector)].map(panel => {
   const title = panel.querySelector('h2, h6');
   const box = panel.getBoundingClientRect();
-  const letters = [];
+  const letters = [], sticking = [];
   const walker = document.createTreeWalker(panel, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
     const text = walker.currentNode.nodeValue.trim(), parent = walker.currentNode.parentElement;
     const style = getComputedStyle(parent), place = parent.getBoundingClientRect();
     if (text && place.width > 1 && place.height > 1 && style.visibility === 'visible' && style.opacity !== '0')
       letters.push([parseFloat(style.fontSize), text.slice(0, 60)]);
+    const range = document.createRange();
+    range.selectNodeContents(walker.currentNode);
+    const written = range.getBoundingClientRect();
+    if (text && (written.left < box.left || written.right > box.right)) sticking.push(text.slice(0, 60));
   }
   const mark = '[data-testid="data-testid Panel status error"], [aria-label="Panel status"]';
   return {
@@ -268,6 +285,7 @@ selector => [...document.querySelectorAll(selector)].map(panel => {
     error: !!panel.querySelector(mark),
     cut: !!title && title.scrollWidth > title.clientWidth + 1,
     letters: letters,
+    sticking: sticking,
   };
 })
 """
@@ -294,3 +312,4 @@ def _judge(seen: Seen, panels: list[dict[str, Any]]) -> None:
         seen.letters += [(size, f"{name}: {text}") for size, text in panel["letters"]]
         if panel["top"] < _FIRST_LINE and panel["letters"]:
             seen.numbers.append((max(size for size, _ in panel["letters"]), name))
+            seen.cut_numbers += [f"{name}: {text}" for text in panel["sticking"]]

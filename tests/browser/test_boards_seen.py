@@ -65,6 +65,14 @@ def test_the_wall_is_one_screen_that_is_legible_from_three_metres(demo: Demo, br
     assert min(found.numbers)[0] >= LEAST_NUMBER, min(found.numbers)
 
 
+def test_on_a_laptop_the_tiles_of_the_wall_are_whole(demo: Demo, browser: BrowserContext) -> None:
+    """The end of `65 GB` was its unit."""
+    picture = seen.PICTURES / "wall-laptop.png"
+    found = seen.look(browser, demo.url, BOARDS[HOME].uid, "6h", picture, whole=False, screen=seen.LAPTOP)
+    assert found.numbers
+    assert not found.cut_numbers, f"{found.cut_numbers}: {picture}"
+
+
 def test_grafana_complains_about_nothing_of_ours(demo: Demo) -> None:
     loud = [line for line in demo.log.read_text(errors="replace").splitlines() if OURS.search(line)]
     assert not loud, "\n".join(loud[:20])

@@ -123,6 +123,8 @@ def test_the_wall_is_one_screen_and_full() -> None:
 LEAST_LETTERS, LEAST_NUMBER = 20, 60
 LAPTOP = 1366
 """Pixels of the narrowest screen on which the wall is read, from near."""
+LAPTOP_GRID, MARGINS = 1337, 50
+"""Pixels of Grafana's grid there; and between panels, of a border, a panel's and a number's margin."""
 
 
 def wall_panel(name: str, cluster: Cluster = CLUSTER) -> dict[str, Any]:
@@ -190,6 +192,24 @@ def test_tiles_of_the_wall_have_a_name_and_a_large_number(name: str) -> None:
     assert panel["options"]["textMode"] == "value_and_name"
     assert all(0 < len(target["alias"]) <= len("To unknown 15 min") for target in panel["targets"])
     assert panel["fieldConfig"]["defaults"]["links"]
+
+
+@pytest.mark.parametrize(
+    ("name", "wide"),
+    [("data_age", 111), ("unknown_volume", 142), ("checkpoint_age", 107)],
+    ids=["45 s", "65 GB", "12 m"],
+)
+def test_a_number_of_the_wall_has_room_for_its_unit_on_a_laptop(name: str, wide: int) -> None:
+    """Pixels as measured in Grafana's font: what has no room beside the margins ends its line at the space."""
+    tile = wall_panel(name)
+    assert tile["options"]["text"]["valueSize"] == 62, "measure again"
+    assert LAPTOP_GRID / 24 * tile["gridPos"]["w"] - MARGINS >= wide
+
+
+def test_names_of_tiles_are_one_line() -> None:
+    """In two, they push the number out of sight."""
+    for name in ("data_age", "cohort_counts", "unknown_volume", "checkpoint_age", "stall_cost"):
+        assert not [target["alias"] for target in wall_panel(name)["targets"] if " " in target["alias"]], name
 
 
 def test_the_alerts_of_the_wall_say_what_fires_on_a_laptop() -> None:
