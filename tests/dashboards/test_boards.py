@@ -286,6 +286,14 @@ def test_names_of_nodes_have_room_in_tables(name: str, part: str) -> None:
         assert column["custom.minWidth"] >= 7 * len(part), title
 
 
+def test_lines_have_no_areas_under_them() -> None:
+    """Of 24 nodes, faint ones made one solid block."""
+    for name, panel in PANELS:
+        custom = panel["fieldConfig"]["defaults"].get("custom", {}) if panel["type"] == "timeseries" else {}
+        if custom.get("drawStyle") == "line" and custom["stacking"]["mode"] == "none":
+            assert custom["fillOpacity"] == 0, (name, panel["title"])
+
+
 def test_a_click_that_narrows_a_question_leaves_the_other_choices() -> None:
     """Only this node: and the order went back to the largest first, the plane's traffic to all services."""
     choices = {var.SOURCE, var.DESTINATION, var.PLANE, var.SERVICE, var.ORDER, var.LIMIT}
