@@ -550,8 +550,8 @@ def table(
     """
     begin = next((column.name for column in columns if face.since and column.unit == Unit.MOMENT), "")
     columns = _with_flows(cluster, _of_their_time(columns, begin), begin=begin)
-    part = _longest_part(cluster)
-    columns = [_with_room(column, part) for column in columns]
+    room = _two_lines(cluster)
+    columns = [_with_room(column, room) for column in columns]
     hidden = order.hidden if order else ()
     transformations: list[Json] = list(before)
     if order:
@@ -657,19 +657,28 @@ _WRAPPED = {"type": Cell.TEXT.value, "wrapText": True}
 _NAMES = {*_ENDS, *_PLACES, schema.ENDPOINT}
 
 
-def _longest_part(cluster: Cluster) -> int:
-    """Return the pixels of the longest part of a node's name: only a hyphen ends its line."""
-    letters = max((len(part) for node in cluster.nodes for part in node.name.split("-")), default=0) + 1
+def _two_lines(cluster: Cluster) -> int:
+    """Return the pixels in which every node's name has room in two lines; only a hyphen ends one.
+
+    Grafana reckons the height of a row from one cell, whose text is longest, or the first of some. A name that takes
+    more lines than that one lies over the next row.
+    """
+    letters = max((_halved(node.name) for node in cluster.nodes), default=0)
     return min(math.ceil(letters * _CELL_LETTER + _CELL_PADDING), _WIDEST_NAME)
 
 
-def _with_room(column: Column, part: int) -> Column:
-    """Return the column, that of a node's name so wide that no part of it loses its end."""
+def _halved(name: str) -> int:
+    ends = (place + 1 for place, letter in enumerate(name) if letter == "-")
+    return min((max(end, len(name) - end) for end in ends), default=len(name))
+
+
+def _with_room(column: Column, room: int) -> Column:
+    """Return the column, that of a node's name at least so wide."""
     if column.name not in _NAMES or column.mappings:
         return column
     if column.width:
-        return replace(column, width=max(column.width, part))
-    return replace(column, least=max(column.least, part, _NAME if column.name in _WHO else 0))
+        return replace(column, width=max(column.width, room))
+    return replace(column, least=max(column.least, room, _NAME if column.name in _WHO else 0))
 
 
 def _lines(column: Column) -> Json:
