@@ -35,6 +35,7 @@ from dashboards.boards import noc_wall
 from dashboards.filled_queries import expand, own_range
 from dashboards.panels import Limit, pair_titles
 from dashboards.parts import matrix, transport
+from dashboards.parts.spread import SLOWEST
 from dashboards.provision import artefacts, board_file, boards, kiosk_uids
 from dashboards.registry import BOARDS as REGISTERED
 from dashboards.registry import HOME, panel_ref
@@ -360,6 +361,13 @@ def test_storage_traffic_of_others_is_no_fault() -> None:
     """Orange says look: the others were orange at rest, too."""
     (panel,) = (one for one in BOARDS["checkpoints"]["panels"] if one["title"].startswith("Storage traffic:"))
     assert palette.LOOK not in str(panel["fieldConfig"])
+
+
+def test_a_slowest_node_is_no_fault() -> None:
+    """Every cohort has one, at rest too."""
+    found = [panel for _, panel in PANELS if panel["type"] == "timeseries" and _overridden(panel, SLOWEST)]
+    assert len(found) >= 3
+    assert all(palette.LOOK not in str(_overridden(panel, SLOWEST)) for panel in found)
 
 
 def test_red_on_the_wall_is_what_somebody_must_act_on() -> None:
