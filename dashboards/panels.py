@@ -648,7 +648,17 @@ def _with_flows(cluster: Cluster, columns: Sequence[Column], *, begin: str = "")
 
 
 _OF_ALERTS = {schema.ALERT_TITLE.name, schema.ALERT_SOURCE.name, schema.ALERT_DESTINATION.name, schema.BYTES_TEXT.name}
-_LONG = {*_ENDS, *_PLACES, *_JOBS, schema.ENDPOINT, schema.JOB_CLASS, schema.NETWORK, *_OF_ALERTS, schema.LARGEST}
+_LONG = {
+    *_ENDS,
+    *_PLACES,
+    *_JOBS,
+    schema.ENDPOINT,
+    schema.JOB_CLASS,
+    schema.NETWORK,
+    *_OF_ALERTS,
+    schema.LARGEST,
+    schema.SUBJECT,
+}
 """Columns whose texts may take several lines: names that are cut look alike, as those of a rack's nodes.
 
 Grafana makes lines enough for what is stored only, not for the words of a mapping.

@@ -40,6 +40,9 @@ BUSY = 0.8
 """Share of its limit from which p95 deserves a look: beyond it, queues grow faster than load. No alert compares with
 it."""
 
+_WHAT = 130
+"""Fewest pixels of what a row is about: on a laptop `leaf-r07a compute-rail0` was `leaf-r07`."""
+
 _NEWEST = "100m"
 """Holds the newest row of every hour, which is written before the time that it bears: ten past the hour."""
 _MOMENT = "full"
@@ -200,11 +203,11 @@ def _table(
     # Only the subject of a storage node is a name that another board can choose.
     is_node = kinds == (Capacity.ENDPOINT,)
     explore = to_board("explore", node=row(schema.SUBJECT)) if is_node else to_board("explore")
-    what = [panels.Column(schema.SUBJECT, "What", links=(explore,))]
+    what = [panels.Column(schema.SUBJECT, "What", links=(explore,), least=_WHAT)]
     if is_pair:
         words = (panels.group_words(cluster),)
         ends = ((schema.SRC_GROUP, "From"), (schema.DST_GROUP, "To"))
-        what = [panels.Column(tag, end, mappings=words, links=(explore,)) for tag, end in ends]
+        what = [panels.Column(tag, end, mappings=words, links=(explore,), least=_WHAT) for tag, end in ends]
     return panels.table(
         cluster,
         Face(

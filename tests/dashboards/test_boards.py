@@ -321,6 +321,19 @@ def test_a_silence_turns_red_where_the_alert_links_to() -> None:
         assert set(_reds(one).values()) == {CLUSTER.thresholds.ingest_silent}
 
 
+def test_what_is_full_has_a_name_on_a_laptop() -> None:
+    """Of `leaf-r07a compute-rail0` one saw `leaf-r07`."""
+    panels = {panel["title"]: panel for panel in BOARDS["capacity"]["panels"]}
+    for name, column in (
+        ("Links", schema.SUBJECT),
+        ("Storage nodes", schema.SUBJECT),
+        ("Group pairs", schema.SRC_GROUP),
+    ):
+        shown = _overridden(panels[f"{name}: how full, and when"], column)
+        assert shown["custom.minWidth"] >= 130, name
+        assert column != schema.SUBJECT or shown["custom.cellOptions"]["wrapText"], name
+
+
 def test_what_has_no_limit_of_capacity_stands_by_its_load() -> None:
     """The largest share of a limit first; where no limit is known, the order was that of the names."""
     for name in ("Links", "Group pairs", "Storage nodes"):
