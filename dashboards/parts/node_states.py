@@ -58,7 +58,7 @@ def counted(state: int, name: str, *conditions: Condition) -> Query:
     word = schema.NODE_STATE_WORDS[state]
     if state not in _ALWAYS:
         return matching.per_series(f"Nodes that are {word}.", alias=name)
-    zero = verdicts.take(scaled(nodes, "0", nodes.name, Unit.COUNT))
+    zero = verdicts.where(told()).take(scaled(nodes, "0", nodes.name, Unit.COUNT))
     return Select((matching, zero)).take(total(nodes, word)).per_series(f"Nodes that are {word}.", alias=name)
 
 

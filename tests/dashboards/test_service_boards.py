@@ -22,6 +22,7 @@ from cluster.model import EXTERNAL, Inference, Job, Outcome
 from dashboards import questions
 from dashboards.boards import capacity, coverage, noc_wall
 from dashboards.filled_queries import own_range
+from dashboards.parts import node_states
 from dashboards.provision import boards
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters, bury
@@ -230,12 +231,13 @@ _TABLES = [
     (
         schema.COHORT,
         "training",
-        ("The run now", "Rate against", "Nodes low", "The run in", "Rate of", "Verdict on the"),
+        ("The run now", "Against earlier", "The run in", "Rate of", "Verdict on the"),
     ),
     (schema.PHASE, "training", ("What the job does",)),
     (schema.PHASE, "checkpoints", ("Phases of the jobs",)),
-    (schema.CHECKPOINT_STATUS, "training", ("Since the last",)),
-    (schema.CHECKPOINT_STATUS, "checkpoints", ("Since the last", "A crash now", "Age of the last", "Where each")),
+    (schema.BASELINE, "training", ("Low or down",)),
+    (schema.CHECKPOINT_STATUS, "training", ("Last checkpoint",)),
+    (schema.CHECKPOINT_STATUS, "checkpoints", ("Since the last", "At risk now", "Age of the last", "Where each")),
 ]
 
 
@@ -307,7 +309,7 @@ def test_nodes_of_a_job_that_has_ended_are_not_learning_on_the_wall(store: Store
     node = {"node": "gpu-01", "group": "training", "job": "run-7", "job_class": "llm"}
     gone = {one.name: one.gone for one in schema.BASELINE.fields}
     write(store, schema.BASELINE, [{points.WINDOW: NOW - 60} | node | gone])
-    assert ask(store, noc_wall._nodes_in(NodeState.LEARNING, "learning"), 120) == []
+    assert ask(store, node_states.counted(NodeState.LEARNING, "learning"), 120) == []
     wall = noc_wall.page(CLUSTER)
     for panel in (one for one in wall.panels if one.name in ("cohort_grid", "cohort_names", "cohort")):
         (query,) = panel.queries
