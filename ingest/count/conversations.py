@@ -19,6 +19,9 @@ PROTOCOLS = 257
 # Bits of `marks`: who opened it (1), plane (3), whether it counts (1), whether it is on the wrong plane (1).
 _OPENER, _PLANE, _COUNTS, _WRONG, _MARKS = 0, 1, 4, 5, 6
 
+VAGUE = 1 << _MARKS
+"""A bit beside `marks`, of records whose bytes may have passed outside their times."""
+
 _KEY_BITS = 62
 _SLOT_BITS = 30
 """Bits beyond which windows are numbered: the rest of a key needs up to 27."""
@@ -143,8 +146,8 @@ def opens(marks: Ints) -> Flags:
 
 
 def counted(marks: Ints, counts: Flags) -> Ints:
-    """Return marks with another answer to whether their rows count."""
-    return np.asarray(marks & ~(1 << _COUNTS) | counts.astype(np.int64) << _COUNTS)
+    """Return marks, without VAGUE, with another answer to whether their rows count."""
+    return np.asarray(marks & ~(1 << _COUNTS | VAGUE) | counts.astype(np.int64) << _COUNTS)
 
 
 def folded(parts: Sequence[Conversations]) -> Conversations:

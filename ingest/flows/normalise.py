@@ -62,6 +62,7 @@ class Flows:
         start, end: epoch ms, start <= end.
         bytes, packets: scaled by sampling. flows: records that pmacct merged into this one.
         unknown_rate, zero, skewed: what was wrong with it.
+        vague: whether its times are not its own: bytes of it may have passed at others.
         lag: arrival less end, ms; 0 where the arrival is not known.
         rate: sampling factor applied.
     """
@@ -90,6 +91,7 @@ class Flows:
     unknown_rate: Flags
     zero: Flags
     skewed: Flags
+    vague: Flags
     lag: Ints
     rate: Ints
 
@@ -208,7 +210,7 @@ class Normaliser:
         handshake = handshakes(protocol, tcp_flags, _column(frame, records.PACKETS))
         service, dst_opened = self.services.resolve(protocol, src_port, dst_port, handshake)
         of_interface = self.interfaces.planes[entered]
-        start, end, lag, skewed = self._times(frame, now_ms)
+        start, end, lag, skewed, vague = self._times(frame, now_ms)
         volume, packets = counters
         count = _column(frame, records.FLOWS)
         return Flows(
@@ -237,6 +239,8 @@ class Normaliser:
             # IOS XR is known to export flows without bytes: packets alone do not make such a record right.
             zero=(_column(frame, records.BYTES) == 0) & (count > 0),
             skewed=skewed,
+            # A sample is a moment.
+            vague=vague & ~is_sflow,
             lag=lag,
             rate=rate,
         )
@@ -248,8 +252,8 @@ class Normaliser:
         factor = np.where(automatic, np.maximum(printed, 1), configured)
         return factor, automatic & (printed < 0)
 
-    def _times(self, frame: pl.DataFrame, now_ms: int) -> tuple[Ints, Ints, Ints, Flags]:
-        """Return start, end and lag in epoch ms, and which records' clocks were not believed."""
+    def _times(self, frame: pl.DataFrame, now_ms: int) -> tuple[Ints, Ints, Ints, Flags, Flags]:
+        """Return start, end and lag in epoch ms, whose clocks were not believed, and which times are not their own."""
         start, end, arrival = (_column(frame, name, -1) for name in (records.START, records.END, records.ARRIVAL))
         has_arrival = arrival >= 0
         arrival = np.where(has_arrival, arrival, now_ms)
@@ -275,7 +279,7 @@ class Normaliser:
             end = np.where(wrong, arrival, end)
             start = np.where(wrong, arrival - length, start)
             skewed = skewed | wrong
-        return start, end, lag, skewed
+        return start, end, lag, skewed, skewed | is_open | ~has_start
 
 
 def _column(frame: pl.DataFrame, name: str, missing: int = 0) -> Ints:
