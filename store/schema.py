@@ -585,6 +585,8 @@ class Because(StrEnum):
     """Both sample, and what is large enough to be in both their samples is: the small is the other one's too."""
     EARLIER = "counted_before"
     """The other one's records came first, and their windows are closed for good."""
+    MORE = "saw_more"
+    """A better exporter saw the conversation all the while, but not half of its bytes: the exporter counts."""
 
 
 COUNTING_BYTES = _sum("bytes", "bytes", "bytes that the exporter saw, scaled")

@@ -1,10 +1,11 @@
 """Which of several exporters counts a conversation, where cluster.yaml does not say.
 
 A conversation is what has the same addresses, ports and protocol in one direction. Of the exporters that saw one, the
-best counts it: one whose interfaces cluster.yaml describes, one that does not sample, one that samples less, then the
-first in cluster.yaml. A record of another one counts as well unless the better exporter saw the conversation both where
-the record begins and where it ends: so what only one sees is never lost. That is asked again whenever records come, as
-long as the record's windows can be rewritten: which exporter reports first makes no difference to the totals.
+best counts it: one that does not sample, or samples less, one whose interfaces cluster.yaml describes, then the first
+in cluster.yaml. A record of another one counts as well unless the better exporter saw the conversation both where
+the record begins and where it ends, and has half of its bytes: so what only one sees is not lost. That is asked again
+whenever records come, as long as the record's windows can be rewritten: which exporter reports first makes no
+difference to the totals. Two whose interfaces are described are not compared: each packet counts where it enters.
 
 Samples need one thing more: that one exporter drew a small conversation and the other did not says nothing about who
 sees it. So by pair of groups it is found out whether conversations large enough to be in both exporters' samples are in
@@ -28,10 +29,10 @@ import polars.selectors as cs
 from cluster.model import Cluster
 from ingest.checkpoint import Frames, Later
 from ingest.count import remembered
-from ingest.count.conversations import PROTOCOLS, Conversations, counted, marks_of, opens
+from ingest.count.conversations import PROTOCOLS, VAGUE, Conversations, counted, marks_of, opens
 from ingest.count.grouped import grouped, renumbered
 from ingest.count.remembered import Chunk, Columns, Owners, chunk_of
-from ingest.count.sightings import NOBODY, PLACE_BITS, SLACK_MS, is_loose, sightings
+from ingest.count.sightings import NOBODY, PLACE_BITS, SLACK_MS, Seen, is_loose, sightings
 from ingest.count.windows import Shares, prorate
 from ingest.flows.archive_rows import DESCRIBED as _DESCRIBED
 from ingest.flows.archive_rows import GUESSED as _GUESSED
@@ -60,6 +61,8 @@ _AT_ONCE = 250_000
 
 _HEAVY = 8
 """Samples in a record that make it next to certain that another exporter with that rate has one of the conversation."""
+_LARGE = 24
+"""Samples of a conversation of which another exporter with that rate has a quarter, but once in 300,000 times."""
 _LEAST_RECORDS, _LEAST_CONVERSATIONS = 20, 10
 """Of heavy ones: fewer prove nothing."""
 _SAME_SHARE = 0.95
@@ -70,7 +73,10 @@ _EARLIER_MS = 10 * 86_400_000
 _FEW_SAMPLES = 0.25
 """Share of a batch below which its samples take little room one by one."""
 _HAS_PORTS = np.isin(np.arange(PROTOCOLS), (6, 17, 132))
-_COMPARED = (remembered.CONVERSATION, schema.EXPORTER, remembered.QUALITY, remembered.SPAN)
+_COMPARED = (
+    remembered.CONVERSATION, schema.EXPORTER, remembered.QUALITY, remembered.SPAN, remembered.MARKS,
+    remembered.BYTES, remembered.PACKETS,
+)  # fmt: skip
 _LAST_PLACE = (1 << PLACE_BITS) - 1
 
 _REASONS = list(Because)
@@ -212,7 +218,7 @@ class Once:
             remembered.DST_PORT: flows.dst_port,
             remembered.PROTOCOL: flows.protocol,
             remembered.SERVICE: flows.service,
-            remembered.MARKS: marks_of(flows, flows.counts),
+            remembered.MARKS: marks_of(flows, flows.counts) | flows.vague * VAGUE,
             remembered.QUALITY: qualities(flows, self._books.exporters),
             remembered.START: flows.start - self._base,
             remembered.SPAN: flows.end - flows.start,
@@ -522,19 +528,36 @@ class Once:
         places = np.full(len(self._names), _LAST_PLACE)
         places[self._own] = self._books.exporters.order[: len(self._own)]
         kept, may_change = self._near(records)
-        quality = records.columns[remembered.QUALITY][kept]
-        times = records.start[kept], records.end[kept]
-        seen = sightings(records.columns[remembered.CONVERSATION][kept], places[exporter[kept]], quality, times)
+        is_described = np.zeros(len(self._names), np.bool_)
+        is_described[self._own] = self._books.exporters.is_described[: len(self._own)]
+        names = (remembered.CONVERSATION, remembered.QUALITY, remembered.BYTES, remembered.PACKETS, remembered.MARKS)
+        conversation, quality, size, packets, marks = (records.columns[name][kept] for name in names)
+        seen = sightings(
+            Seen(
+                conversation=conversation,
+                place=places[exporter[kept]],
+                quality=quality,
+                start=records.start[kept],
+                end=records.end[kept],
+                bytes=size,
+                packets=packets,
+                is_described=is_described[exporter[kept]],
+                is_vague=marks & VAGUE > 0,
+            )
+        )
         at = kept[seen.rows]
         is_final, waits = self._windows(records)[at] < final, records.waits[at]
         counts = records.by[at] == NOBODY
-        asked = np.flatnonzero((~is_final | waits) & may_change[at])
+        is_asked = (~is_final | waits) & may_change[at]
+        # They share what the better one has with those asked before, as far as all that these touch is here.
+        together = np.flatnonzero(is_asked | (records.start[at] >= int(records.start[may_change].min())))
         # What is final and does not count is no reason for another record not to count.
-        other = seen.best(asked, ~is_final | counts)
+        other, is_more = (found[is_asked[together]] for found in seen.best(together, ~is_final | counts))
+        asked = np.flatnonzero(is_asked)
         late = is_final[asked]
         if late.any():
             # What comes so late that nothing can be taken back yields to what counted before.
-            earlier = seen.best(asked[late], ~waits & counts, any_view=True)
+            earlier, _ = seen.best(asked[late], ~waits & counts, any_view=True)
             better = other[late]
             other[late] = np.where(
                 better == NOBODY, earlier, np.where(earlier == NOBODY, better, np.minimum(better, earlier))
@@ -543,9 +566,11 @@ class Once:
         own, best = seen.quality[seen.view[asked]], seen.quality[other]
         by[rows] = np.where(is_other, exporter[kept[seen.sample[other]]], NOBODY)
         reasons = [
+            (~is_other & is_more, Because.MORE),
             (~is_other, Because.ITSELF),
             (late, Because.EARLIER),
             ((best == _DESCRIBED) & (own != _DESCRIBED), Because.DESCRIBED),
+            ((best > _GUESSED) & (best + 1 == own) & seen.is_described[other], Because.DESCRIBED),
             ((best <= _GUESSED) & (own > _GUESSED), Because.UNSAMPLED),
             (best < own, Because.FINER),
         ]
@@ -587,7 +612,8 @@ class Once:
         if not self.decisions:
             return by, why
         quality = records.columns[remembered.QUALITY]
-        is_open = (by == NOBODY) & (quality > _GUESSED) & ((self._windows(records) >= final) | records.waits)
+        is_open = (by == NOBODY) & (why != _CODE[Because.MORE]) & (quality > _GUESSED)
+        is_open &= (self._windows(records) >= final) | records.waits
         rows = np.flatnonzero(is_open)
         groups, names = self._words(self._books.addresses.groups), self._words(self._names)
         alone = pl.DataFrame(
@@ -621,9 +647,24 @@ class Once:
             check_sortedness=False,
         ).filter(pl.col("heard") >= pl.col(start) - _SILENT_MS)
         told_rows = alone.get_column("row").to_numpy()
-        by[told_rows] = [self._names.index(name) for name in alone.get_column("other")]
-        why[told_rows] = _CODE[Because.SAME]
+        counts = np.array([self._names.index(name) for name in alone.get_column("other")])
+        is_small = ~self._is_missed(records, told_rows, counts)
+        by[told_rows[is_small]] = counts[is_small]
+        why[told_rows[is_small]] = _CODE[Because.SAME]
         return by, why
+
+    def _is_missed(self, records: _Records, rows: Ints, others: Ints) -> Flags:
+        """Return which records are of conversations that are too large to be missing in the other one's samples."""
+        columns = records.columns
+        _, number = np.unique(columns[remembered.CONVERSATION], return_inverse=True)
+        views, view = np.unique(number * len(self._names) + columns[schema.EXPORTER], return_inverse=True)
+        size = np.bincount(view, columns[remembered.BYTES])
+        samples = np.bincount(view, columns[remembered.PACKETS] * 2 / np.maximum(columns[remembered.QUALITY], 1))
+        asked = number[rows] * len(self._names) + others
+        place = np.minimum(np.searchsorted(views, asked), len(views) - 1)
+        has = np.where(views[place] == asked, size[place], 0)
+        own = view[rows]
+        return np.asarray((samples[own] >= _LARGE) & (has < size[own] / 4), np.bool_)
 
     def _frame(self, parts: list[tuple[Chunk, Flags]]) -> pl.DataFrame:
         """Return some records of each chunk with their names and who counts them."""
@@ -844,6 +885,7 @@ def _some(columns: Columns, wanted: Flags) -> Columns:
 def _clamped(columns: Columns, shares: Shares, base: int, window_ms: int) -> Columns:
     """Move records that lie before the oldest window into it: one becomes one for each of its windows."""
     begin = np.maximum(shares.first, shares.window * window_ms)
+    columns = columns | {remembered.MARKS: columns[remembered.MARKS] | np.uint8(VAGUE)}
     return {name: column[shares.record] for name, column in columns.items()} | {
         remembered.START: begin - base,
         remembered.SPAN: remembered.small(np.maximum(shares.last - begin, 0)),

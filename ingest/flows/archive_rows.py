@@ -11,7 +11,10 @@ from ingest.flows.exporters import ExporterBook
 from ingest.flows.normalise import Flags, Flows, Ints, Normaliser
 
 DESCRIBED, GUESSED = 0, 3
-"""Quality, the smaller the better: of described exporters, of records of unknown rate; else twice the sampling rate."""
+"""Quality, the smaller the better: of described exporters, of records of unknown rate; else twice the sampling rate.
+
+Of described ones that sample, one less than of others.
+"""
 CLOUD = 1
 """Quality of a cloud's flow logs that are not sampled: times are those of its intervals, up to a minute off."""
 _SCALED = 2 * 1000 + 1
@@ -26,10 +29,12 @@ def qualities(flows: Flows, exporters: ExporterBook) -> Ints:
     for is_so, value in (
         (exporters.is_cloud, CLOUD),
         (exporters.is_scaled, _SCALED),
-        (exporters.is_described, DESCRIBED),
     ):
         if is_so.any():
             quality = np.where(is_so[flows.exporter], value, quality)
+    if exporters.is_described.any():
+        described = np.where(quality > GUESSED + 1, quality - 1, np.where(quality > GUESSED, quality, DESCRIBED))
+        quality = np.where(exporters.is_described[flows.exporter], described, quality)
     return quality
 
 

@@ -21,6 +21,7 @@ WORDS = {
     Because.FIRST: "as good, and first in cluster.yaml",
     Because.SAME: "both sample the same traffic",
     Because.EARLIER: "its records came first",
+    Because.MORE: "the better exporter has not half of it",
 }
 
 

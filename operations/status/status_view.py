@@ -165,7 +165,7 @@ def _show_exporters(status: Status, console: Console, *, verbose: bool) -> None:
 
 
 def _show_counting(status: Status, console: Console) -> None:
-    repeated = [one for one in status.counting if not one.is_own]
+    repeated = [one for one in status.counting if not one.is_own or one.reason == Because.MORE]
     for one in repeated[:_MOST_REPEATED]:
         what = f"{amount(one.bytes)} from {one.src_group} to {one.dst_group}, seen by {one.exporter} too"
         _line(console, Text(f"counted once: {what}: {one.counted_by} counts, {WORDS[Because(one.reason)]}"))

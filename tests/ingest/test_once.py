@@ -25,6 +25,7 @@ from cluster.model import (
 )
 from ingest.count.engine import Engine
 from ingest.count.once import NAME
+from ingest.count.sightings import served
 from ingest.counters import Counters
 from ingest.flows.normalise import Clock
 from ingest.kafka.partition_state import StateRecords, remembered
@@ -527,6 +528,132 @@ def test_sampling_exporters_that_see_different_traffic_are_left_alone() -> None:
     stored = run(cluster_of(devices), exported(devices, own, 8))
     assert not stored.reasons()
     assert total_of(stored) == pytest.approx(28 * 20_000_000, rel=0.03)
+
+
+def now_and_then(*, bulk: int, small: int = 120) -> tuple[list[Transfer], int]:
+    """Return one conversation over two ways, of which the second has nearly all; and what it has in bytes."""
+    first = Transfer("10.1.0.1", "10.2.0.1", small, 64, 1_200, (0,))
+    return [first, replace(first, packets=bulk, size=1500, seen_by=(1,))], bulk * 1500
+
+
+@pytest.mark.parametrize(
+    "timeouts",
+    [(60, 60), *(pytest.param(one, marks=pytest.mark.thorough) for one in ((300, 10), (10, 300)))],
+)
+def test_a_packet_now_and_then_past_the_better_exporter_hides_nothing(timeouts: tuple[int, int]) -> None:
+    """Bytes that the better one cannot have seen count at the other one, and it is told how many."""
+    devices = [Device(timeout=one) for one in timeouts]
+    transfers, bulk = now_and_then(bulk=30_000)
+    stored = run(cluster_of(devices), exported(devices, transfers, 1), restart=True)
+    assert total_of(stored) == bulk + 120 * 64
+    assert not stored.reasons()
+    more = sum(volume for place, volume in stored.counting.items() if place[6] == "saw_more")
+    assert more == pytest.approx(bulk, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        Device(),
+        *(pytest.param(one, marks=pytest.mark.thorough) for one in (Device(rate=100), Device(rate=10, sflow=True))),
+    ],
+)
+def test_a_sample_now_and_then_at_the_better_exporter_hides_nothing(first: Device) -> None:
+    devices = [first, Device(rate=100)]
+    transfers, bulk = now_and_then(bulk=200_000, small=1_200)
+    stored = run(cluster_of(devices), exported(devices, transfers, 1))
+    assert total_of(stored) == pytest.approx(bulk, rel=0.1)
+    assert not stored.reasons()
+
+
+@pytest.mark.parametrize("beside", ["not listed", pytest.param("not described", marks=pytest.mark.thorough)])
+def test_described_exporters_count_what_enters_whoever_else_sends(beside: str) -> None:
+    """A third exporter, or one sFlow sample in a stranger's name, does not have them compared with each other."""
+    devices = [Device(), Device(), Device()]
+    plain = cluster_of(devices)
+    described = [replace(one, interfaces=(Interface(1, "inside"),)) for one in plain.exporters[:2]]
+    third = plain.exporters[2:] if beside == "not described" else ()
+    halves = [Transfer("10.1.0.1", "10.2.0.1", 3_000, size, 300, (number,)) for number, size in enumerate((900, 1_000))]
+    sent = exported(devices, halves, 1)
+    if beside == "not listed":
+        stranger = {records.EXPORTER: "198.51.100.7", records.VERSION: records.SFLOW, records.SRC: "10.1.0.9"}
+        sent.insert(0, (sent[0][0], sent[0][1] | stranger | {records.BYTES: 1_018, records.PACKETS: 1}))
+    stored = run(replace(plain, exporters=(*described, *third)), sent)
+    assert stored.by_pair()["10.1.0.1", "10.2.0.1"] == 5_700_000
+    assert not stored.reasons()
+
+
+@pytest.mark.parametrize("first", [Device(rate=100), Device(rate=100, sflow=True)])
+def test_samples_of_a_described_exporter_yield_to_one_that_sees_every_packet(first: Device) -> None:
+    devices = [first, Device()]
+    plain = cluster_of(devices)
+    described = replace(plain.exporters[0], interfaces=(Interface(1, "inside"),))
+    transfer = Transfer("10.1.0.1", "10.2.0.1", 4_000, 1_000, 1_000, (0, 1))
+    stored = run(replace(plain, exporters=(described, plain.exporters[1])), exported(devices, [transfer], 1))
+    assert stored.by_pair() == {("10.1.0.1", "10.2.0.1"): 4_000_000}
+    assert {reason[1:] for reason in stored.reasons()} == {("x1", "unsampled")}
+
+
+@pytest.mark.parametrize(
+    ("second", "change"),
+    [
+        pytest.param(Device(timeout=900), {records.END: -1}, marks=pytest.mark.thorough),
+        (Device(timeout=60), {records.START: -1}),
+        pytest.param(Device(timeout=300, delay=600), {}, marks=pytest.mark.thorough),
+        (Device(timeout=10), None),
+    ],
+    ids=["a connection's begin", "no start", "late", "frames"],
+)
+def test_the_same_packets_count_once_however_the_second_tells_of_them(
+    second: Device, change: dict[str, object] | None
+) -> None:
+    """Bytes outside their times, or with what surrounds small packets, are no reason to count them twice."""
+    devices = [Device(timeout=5), second]
+    sent = exported(devices, [Transfer("10.1.0.1", "10.2.0.1", 9_000, 40, 900, (0, 1))], 1)
+    for _, row in sent:
+        if row[records.EXPORTER] == "127.0.0.2":
+            row.update({records.BYTES: int(str(row[records.PACKETS])) * 64} if change is None else change)
+    stored = run(cluster_of(devices), sent)
+    assert stored.by_pair() == {("10.1.0.1", "10.2.0.1"): 360_000}
+
+
+def test_samples_whose_rate_is_not_always_told_are_no_second_way() -> None:
+    devices = [Device(timeout=10), Device(rate=100, timeout=10)]
+    sent = exported(devices, [Transfer("10.1.0.1", "10.2.0.1", 900, 1000, 900, (0, 1))], 1)
+    plain = cluster_of(devices)
+    second = replace(plain.exporters[1], sampling=Sampling(SamplingMode.AUTO))
+    sampled = [row for _, row in sent if row[records.EXPORTER] == "127.0.0.2"]
+    for row in sampled[1:]:
+        row[records.SAMPLING_RATE] = 100
+    sampled[0][records.SAMPLING_RATE] = 1
+    stored = run(replace(plain, exporters=(plain.exporters[0], second)), sent)
+    assert stored.by_pair() == {("10.1.0.1", "10.2.0.1"): 900_000}
+
+
+@pytest.mark.thorough
+def test_what_only_the_second_of_two_sampling_exporters_sees_counts_where_it_is_large() -> None:
+    """That both see the same traffic is said of small conversations: a large one would be in both samples."""
+    devices = [Device(rate=50, timeout=20), Device(rate=50, timeout=20)]
+    shared = [
+        Transfer(f"10.1.1.{number}", "10.2.0.1", 40_000, 1000, 2_400, (0, 1), port=50_000 + number)
+        for number in range(14)
+    ]
+    alone = Transfer("10.1.0.1", "10.2.0.9", 20_000, 1500, 1_200, (1,), begin=1_150)
+    stored = run(cluster_of(devices), exported(devices, [*shared, alone], 1))
+    assert stored.by_pair()["10.1.0.1", "10.2.0.9"] == pytest.approx(30_000_000, rel=0.1)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=40))
+def test_who_is_served_in_parallel_is_who_is_served_one_by_one(steps: list[tuple[int, int, int]]) -> None:
+    wants = np.array([want for want, _, _ in steps])
+    since = np.cumsum([step for _, step, _ in steps])
+    until = np.maximum.accumulate(since + [width for _, _, width in steps])
+    taken, expected = 0, []
+    for want, low, high in zip(wants, since, until, strict=True):
+        taken = max(taken, low) + want
+        expected.append(taken <= high)
+        taken = min(taken, high)
+    assert served(wants, since, until).tolist() == expected
 
 
 def test_memory_is_bounded_and_what_is_forgotten_stays_counted(
