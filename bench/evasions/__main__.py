@@ -54,10 +54,11 @@ day with dnscat2 and a beacon could not be had: its conn.log is not in the copy 
 - **The first nine days.** Until then nobody knows what is usual: forged answers, and what partners send each other
   through your exporters, are learnt, not judged. What groups that hold weights send to unapproved addresses is judged
   from the first minute.
-- **One conversation over two exporters that are compared** (neither `interfaces` nor `authority`): a sender with two
-  ways out who sends a packet now and then past the better exporter, and all else under the same addresses and ports
-  past the other, has all else taken for a repeat. *Coverage* shows it as counted by the better one, no rule does. List
-  the `interfaces` of every device at the edge: then each packet counts where it enters.
+- **One conversation over two exporters that are compared** (one of them without `interfaces`, and no `authority`): what
+  passes the other one counts as soon as it cannot be what the better one saw: *Coverage* says `saw more`. A sender with
+  two ways out who sends a fifth of it past the better exporter still hides the rest (of samples: also what is less than
+  a dozen in a quarter of an hour), and so does one at an exporter whose clock is not believed. List the `interfaces` of
+  every device at the edge: then each packet counts where it enters, whatever else sends records.
 - **Interfaces whose flow export is turned off**, where the device goes on exporting others: it is not silent. Only
   sFlow's counters tell (`unseen_bytes`); NetFlow has none.
 - **While the exporter at the way out is silent**: `exporter_silent` fires, and what left meanwhile is nowhere.

@@ -365,7 +365,8 @@ def _counting(cluster: Cluster) -> Built:
         Face(
             "counting", "Who counts what several exporters see",
             "What each exporter saw, and whose records of it count: found while records flow, with the reason.",
-            "Exact where one that does not sample saw all of it; between sampling exporters it is an estimate.",
+            "Exact where one that does not sample saw all of it; between sampling exporters it is an estimate. "
+            "*saw more*: a better one saw the conversation, but not half of its bytes: both count.",
             "`clusterflow suggest` prints the lines of `authority` that say the same for good.",
             x=0, y=36, w=24, h=9, links=(to_board("pipeline"),), since="1h",
         ),
