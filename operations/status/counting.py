@@ -68,20 +68,23 @@ def stored_counting(store: Store, since: int, until: int, retention: str = schem
 def suggestion(cluster: Cluster, found: Iterable[Counting]) -> list[str]:
     """Return lines for cluster.yaml, with comments: `authority` where a few exporters count all that others see.
 
-    A pair is left out where an exporter that repeats others also sees what no other does: `authority` would drop it.
+    A pair is left out where an exporter that repeats others also sees what no other does: `authority` would drop it. Of
+    what it has beside a better one (`saw_more`) the least is enough.
     """
     own: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    beside: dict[tuple[str, str], set[str]] = defaultdict(set)
     repeated: dict[tuple[str, str], dict[str, list[Counting]]] = defaultdict(lambda: defaultdict(list))
     for one in found:
         pair = one.src_group, one.dst_group
         if one.is_own:
+            beside[pair] |= {one.exporter} if one.reason == Because.MORE else set()
             own[pair][one.exporter] += one.bytes
         else:
             repeated[pair][one.exporter].append(one)
     lines, kept = [], []
     for (src, dst), others in sorted(repeated.items()):
         volume = sum(own[src, dst].values())
-        counting = {name for name, size in own[src, dst].items() if size > _OWN_SHARE * volume}
+        counting = {name for name, size in own[src, dst].items() if size > _OWN_SHARE * volume} | beside[src, dst]
         for name in sorted(others):
             lines += [f"  # {_said(one)}" for one in others[name] if name not in counting]
         mixed = sorted(counting & set(others))

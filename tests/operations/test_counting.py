@@ -45,8 +45,13 @@ FOUND = [
     seen("border-1", "border-1", "itself", 500, "storage", "training"),
     seen("leaf-1", "border-1", "unsampled", 500, "storage", "training"),
     seen("leaf-1", "leaf-1", "itself", 500, "storage", "training"),
+    # A little, but past the better one: authority would hide more of it.
+    seen("border-1", "border-1", "itself", 2_000_000, "storage", "storage"),
+    seen("border-2", "border-1", "listed_first", 2_000_000, "storage", "storage"),
+    seen("border-2", "border-2", "saw_more", 900, "storage", "storage"),
 ]
 LINES = [
+    "# storage to storage: border-2 also sees what no other does: leave it so",
     "# storage to training: leaf-1 also sees what no other does: leave it so",
     "authority:",
     "  # training to storage: border-1 counts what border-2 sees too: as good, and first in cluster.yaml",
@@ -86,3 +91,4 @@ def test_they_come_from_what_is_stored(influxdb_v1: LocalInfluxDB, fresh_databas
     show(status_of(cluster, store, now), Console(file=shown, width=200), str)
     line = "counted once: 16.1 MB from training to storage, seen by leaf-1 too: border-1 counts, it does not sample"
     assert line in shown.getvalue()
+    assert "seen by border-2 too: border-2 counts, the better exporter has not half of it" in shown.getvalue()
