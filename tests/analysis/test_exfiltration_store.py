@@ -219,6 +219,42 @@ def test_a_drip_is_one_incident_and_a_burst_beside_it_another(dripped: tuple[Clu
 
 
 @pytest.mark.parametrize(
+    ("hours", "volumes", "kind"),
+    [
+        pytest.param((2, 1), (800e9, 250e9), "bulk", id="minutes"),
+        pytest.param((30, 10), (400e9, 70e9), "24h", id="beneath a drip"),
+    ],
+)
+def test_a_second_groups_theft_beneath_an_open_incident_has_its_own_source(
+    influxdb_v1: LocalInfluxDB, fresh_database: str, hours: tuple[int, int], volumes: tuple[float, float], kind: str
+) -> None:
+    """The smaller of two thefts at once: each has its own names, and its own bytes once."""
+    cluster = cluster_of(influxdb_v1.url, fresh_database)
+    begin = NOW + 12 * HOUR
+    pairs = [talk("store-1", MANY[0])], [talk("gpu-7", MANY[3])]
+    thefts = [
+        stolen(pair, volume, lasting * HOUR, delay=12 * HOUR + at)
+        for pair, volume, lasting, at in zip(pairs, volumes, hours, (0, hours[0] * 900), strict=True)
+    ]
+    store = put(cluster, pl.concat(thefts))
+    stop = begin + 2 * DAY
+    found = judged(study_of(cluster, store), begin - HOUR, stop)
+    (_, larger), (second, smaller) = begun(found)
+    assert (larger, smaller, second) == ("store-1", "gpu-7", kind)
+    for src, dst, volume in zip((larger, smaller), (MANY[0], MANY[3]), volumes, strict=True):
+        last = found.filter(pl.col(schema.SRC) == src).row(-1, named=True)
+        assert last[schema.DST] == dst
+        assert last[schema.EVENT_BYTES.name] == pytest.approx(volume, rel=0.01)
+    # A restart just after the second began knows of both from their rows.
+    opened = int(found.filter(pl.col(schema.SRC) == smaller)[0, WINDOW])
+    middle = -(-(opened + 10) // 10) * 10
+    scene.write(store, schema.EXFILTRATION, found.filter(pl.col(WINDOW) < middle), schema.EXFILTRATION.kept)
+    again = judged(study_of(cluster, store), middle, stop)
+    store.close()
+    assert again.equals(found.filter(pl.col(WINDOW) >= middle))
+
+
+@pytest.mark.parametrize(
     "pairs",
     [
         pytest.param([talk(src, MANY[0]) for src in ("store-1", "store-2", "gpu-1", "nas-1")], id="of three groups"),

@@ -141,6 +141,24 @@ def test_an_odd_way_out_is_one_incident(influxdb_v1: LocalInfluxDB, fresh_databa
     assert found[-1, schema.EVENT_SECONDS.name] <= way.seconds + late
 
 
+def test_a_second_groups_way_out_beneath_an_open_incident_has_its_own_source(
+    influxdb_v1: LocalInfluxDB, fresh_database: str
+) -> None:
+    """Two tunnels at once, of two groups: each has its own names, and its own bytes once."""
+    cluster = cluster_of(influxdb_v1, fresh_database)
+    volumes = {"store-1": 50e9, "gpu-2": 10e9}
+    pairs = (talk(src, dst, "gre", "other") for src, dst in zip(volumes, MANY, strict=False))
+    store = put(cluster, pl.concat([sent((pair,), volumes[pair[schema.SRC]], 3 * HOUR) for pair in pairs]))
+    found = judged(study_of(cluster, store), NOW - HOUR, NOW + 6 * HOUR)
+    store.close()
+    assert found.select(schema.SRC, schema.DST).unique(maintain_order=True).rows() == [
+        *zip(volumes, MANY, strict=False)
+    ]
+    for src, volume in volumes.items():
+        told = found.filter(pl.col(schema.SRC) == src)[-1, schema.EVENT_BYTES.name]
+        assert told == pytest.approx(volume, rel=0.01)
+
+
 NEAR_MISSES = {
     "an approved VPN": sent((talk("store-1", "198.51.100.7", "esp", "other"),), 40e9, DAY),
     "a tunnel that carries keepalives": sent((talk("gpu-1", MANY[0], "gre", "other"),), 0.2e9, DAY),

@@ -21,10 +21,13 @@ Bytes are reported once: what was in a sum that was too large is in no later one
 in the longer ones: a burst that everybody knows must not wipe out what dripped for weeks. Until its hold is over, the
 group's next one prolongs the incident and is no second alert.
 
+Who takes part is in the incident of the group that sent most. A group that sends beyond a limit all by itself while
+another's incident is open has an incident of its own: what was counted there of its bytes moves over.
+
 [1] Hahn, Meeker, Escobar: Statistical Intervals, 2nd ed. 2017, section 4.8 (prediction interval).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -168,6 +171,7 @@ class State:
     Attributes:
         reported: when a sum was last too large: the sums of minutes begin there.
         spans: from when until when all bytes are reported, the earliest first; no two touch.
+        ended: by group, the end of its last incident: until then all that it sent is in that.
         open: incidents by the group that sent most.
         reports: group and whole hour of every report that what is usual may still reach.
         told: tags of incidents, by group, that were opened when the same windows were last judged.
@@ -178,10 +182,11 @@ class State:
     reports: frozenset[tuple[str, int]] = frozenset()
     told: Mapping[str, dict[str, str]] = field(default_factory=dict)
     spans: tuple[tuple[int, int], ...] = ()
+    ended: dict[str, int] = field(default_factory=dict)
 
     def copy(self) -> "State":
         """Return one that changes by itself."""
-        return State(self.reported, dict(self.open), self.reports, spans=self.spans)
+        return State(self.reported, dict(self.open), self.reports, spans=self.spans, ended=dict(self.ended))
 
     def cover(self, *spans: tuple[int, int]) -> None:
         """Note from when until when all bytes are reported."""
@@ -213,6 +218,7 @@ class State:
 
     def close(self, at: int) -> None:
         """Forget the incidents that are over."""
+        self.ended |= {group: one.until for group, one in self.open.items() if at >= one.until}
         self.open = {group: one for group, one in self.open.items() if at < one.until}
 
 
@@ -260,6 +266,9 @@ def report(
     if before:
         incident = before.again(at, horizon.hold, untold, since)
     else:
+        if state.open:
+            # What groups with an incident send is in theirs: neither their names nor their bytes are this one's.
+            talks, sent = talks.filter(~pl.col(schema.SRC_GROUP).is_in(list(state.open))), untold
         incident = _opened(at, horizon, talks, sent, group=group, since=since)
         # Late bytes make it begin earlier, with other names: as another alert it would be told twice.
         incident = replace(incident, tags=state.told.get(group, incident.tags))
@@ -268,6 +277,59 @@ def report(
     state.cover((incident.since, at))
     state.note((group, at))
     return incident
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """How sums of single groups are made, each from a moment on (epoch seconds) until now.
+
+    Attributes:
+        groups: all.
+        sent: returns [group] bytes.
+        fresh: returns those of them that no incident has.
+        talks: returns who talked: TALK, WINDOW, BYTES.
+        is_beyond: whether a group, by its place, may not send so many bytes.
+    """
+
+    groups: Sequence[str]
+    sent: Callable[[int], Floats]
+    fresh: Callable[[int], Floats]
+    talks: Callable[[int], pl.DataFrame]
+    is_beyond: Callable[[int, float], bool]
+
+
+def judge_apart(state: State, at: int, horizon: Horizon, begin: int, sums: Apart) -> bool:
+    """Open, or prolong, incidents of groups that send too much by themselves beside another's; return whether any does.
+
+    Args:
+        state: changed.
+        at: epoch seconds.
+        horizon: whose limit is meant.
+        begin: of its sum, epoch seconds.
+        sums: of the groups.
+    """
+    is_too_much = False
+    for place, group in enumerate(sums.groups):
+        own = state.open.get(group)
+        others = [one for name, one in state.open.items() if name != group]
+        if not others:
+            continue
+        # What a group sent before its own last incident was over is in that.
+        first = own.reported if own else max(state.ended.get(group, 0), min(one.since for one in others))
+        first = max(begin, first)
+        sent = float(sums.sent(first)[place])
+        if not sums.is_beyond(place, sent):
+            continue
+        fresh, talks = sums.fresh(first), sums.talks(first).filter(pl.col(schema.SRC_GROUP) == group)
+        # All is reported now: what other groups sent is the largest incident's, which had what this one sent so far.
+        host = max(state.open.values(), key=lambda one: one.sent)
+        mine, counted = (0.0, 0.0) if own else (sent, sent - float(fresh[place]))
+        fresh[place] = 0.0
+        joined = max(host.sent - counted, 0.0) + untold(state, sums.groups, fresh)
+        state.open[host.group] = replace(host, sent=joined)
+        report(state, at, horizon, talks=talks, sent=mine, untold=mine, group=group)
+        is_too_much = True
+    return is_too_much
 
 
 def first_of(at: int, *talks: pl.DataFrame) -> int:

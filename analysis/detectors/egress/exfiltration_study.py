@@ -11,7 +11,7 @@ import polars as pl
 from analysis.baseline import Flags, Floats
 from analysis.bins import KNOWN_HOURS, Bins, Source
 from analysis.detectors.egress import exfiltration
-from analysis.detectors.egress.exfiltration import MIN_DAYS, MOST_DAYS, TALK, Grid, Horizon, Incident, State
+from analysis.detectors.egress.exfiltration import MIN_DAYS, MOST_DAYS, TALK, Apart, Grid, Horizon, Incident, State
 from analysis.detectors.egress.history import (
     BIN,
     BYTES,
@@ -187,11 +187,9 @@ class ExfiltrationStudy:
             self._grow(state, grid, at)
             changed = self._judge_fast(state, at, (grid, night), (bins, dark))
             if at % BIN == 0:
-                changed = judged.judge(state, at) or changed
-            if at % BIN == 0:
-                found += [(at, one) for one in state.open.values()]
-            elif changed is not None:
-                found.append((at, changed))
+                judged.judge(state, at)
+                changed = [*state.open.values()]
+            found += [(at, one) for one in changed]
         # A pass over the past ends where its final windows do.
         self._known = mark, state.copy() if mark >= span.closed else final
         kept = {group: one.tags for group, one in self._known[1].open.items()}
@@ -237,18 +235,38 @@ class ExfiltrationStudy:
 
     def _judge_fast(
         self, state: State, at: int, grids: tuple[Grid, Grid], sums: tuple[pl.DataFrame, pl.DataFrame]
-    ) -> Incident | None:
+    ) -> list[Incident]:
+        """Return the incidents that change at a moment, as a short sum is too large."""
+        is_told = False
         for horizon, grid, talks in zip(self._fast, grids, sums, strict=True):
-            begin = max(at - horizon.seconds, state.reported)
-            sent = grid.between(begin, at)
-            if self.surely((sent / self.scale).sum(), at) > horizon.limit:
-                of_sum = talks.filter(pl.col(WINDOW) >= begin, pl.col(WINDOW) < at)
-                group = self.groups[exfiltration.leader(sent, grid.between(max(begin, at - HOUR), at))]
-                untold = exfiltration.untold(state, self.groups, sent)
-                return exfiltration.report(
-                    state, at, horizon, talks=of_sum, sent=float(sent.sum()), untold=untold, group=group
-                )
-        return None
+            is_told = is_told or self._judge_together(state, at, horizon, grid, talks)
+            apart = self._apart(state, at, horizon, grid, talks)
+            is_told |= exfiltration.judge_apart(state, at, horizon, at - horizon.seconds, apart)
+        return [*state.open.values()] if is_told else []
+
+    def _judge_together(self, state: State, at: int, horizon: Horizon, grid: Grid, talks: pl.DataFrame) -> bool:
+        begin = max(at - horizon.seconds, state.reported)
+        sent = grid.between(begin, at)
+        if self.surely((sent / self.scale).sum(), at) <= horizon.limit:
+            return False
+        of_sum = talks.filter(pl.col(WINDOW) >= begin, pl.col(WINDOW) < at)
+        group = self.groups[exfiltration.leader(sent, grid.between(max(begin, at - HOUR), at))]
+        untold = exfiltration.untold(state, self.groups, sent)
+        exfiltration.report(state, at, horizon, talks=of_sum, sent=float(sent.sum()), untold=untold, group=group)
+        return True
+
+    def _apart(self, state: State, at: int, horizon: Horizon, grid: Grid, talks: pl.DataFrame) -> Apart:
+        return Apart(
+            self.groups,
+            lambda begin: grid.between(begin, at),
+            lambda begin: grid.between(max(begin, state.reported), at),
+            lambda begin: talks.filter(pl.col(WINDOW) >= begin, pl.col(WINDOW) < at),
+            lambda place, sent: self.is_beyond(horizon, place, sent, at),
+        )
+
+    def is_beyond(self, horizon: Horizon, place: int, sent: float, at: int) -> bool:
+        """Return whether a group, by its place, may not send so many bytes."""
+        return self.surely(float(sent / self.scale[place]), at) > horizon.limit
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -364,6 +382,10 @@ def sampling_before(store: Store, until: int) -> int:
     return max((int(rate or 1) for _, rate in store.rows(asked)), default=1)
 
 
+def _next_bin(moment: int) -> int:
+    return -(-moment // BIN) * BIN
+
+
 class _Slow:
     """The long sums of one pass."""
 
@@ -399,37 +421,57 @@ class _Slow:
             for groups, begin in zip(self._groups, begins, strict=True)
         ]
 
-    def judge(self, state: State, at: int) -> Incident | None:
-        """Return the incident that a long sum opens or prolongs at a moment; None if there is none."""
+    def judge(self, state: State, at: int) -> None:
+        """Open, prolong or change incidents as long sums say at a moment."""
         study = self._study
         until = boundary(min(at, self._span.final))
+        is_told = False
         for horizon in study.slow:
             begin = (at - horizon.seconds) // HOUR * HOUR
-            sent = self._unreported(state, (begin, at), until, at)
-            lately = self._unreported(state, (at - HOUR, at), until, at)
-            beyond, learnt = np.zeros(len(sent)), None
-            if horizon.kind is Leak.DAY:
-                beyond, learnt = self._beyond(state, begin, until, at, sent)
-            if study.surely(((sent + beyond) / study.scale).sum(), at) <= horizon.limit:
-                continue
-            # What is beyond the usual is by the day: that it goes on is not asked.
-            group = study.groups[exfiltration.leader(sent + beyond, lately + beyond)]
-            talks, since = self._talks(state, begin, until, at)
-            if learnt is not None and learnt.height:
-                since = exfiltration.first_of(since, learnt)
-                talks = learnt if beyond.sum() > sent.sum() else pl.concat([learnt, talks])
-            kind = Leak.LEARNT if beyond.sum() > sent.sum() else horizon.kind
-            named = Horizon(kind, horizon.seconds, horizon.limit)
-            # What is beyond the usual is in no incident: these go on with what unapproved addresses get.
-            untold = exfiltration.untold(state, study.groups, sent) + float(beyond.sum())
-            for name in set(state.open).intersection(study.groups):
-                before = self._unreported(state, (begin, state.open[name].since), until, at)
-                untold += float(before[study.groups.index(name)])
-            return exfiltration.report(
-                state, at, named, talks=talks, sent=float((sent + beyond).sum()), untold=untold, group=group,
-                since=since,
-            )  # fmt: skip
-        return None
+            is_told = is_told or self._judge_together(state, at, horizon, begin, until)
+            exfiltration.judge_apart(state, at, horizon, begin, self._apart(state, at, horizon, until))
+
+    def _judge_together(self, state: State, at: int, horizon: Horizon, begin: int, until: int) -> bool:
+        study = self._study
+        sent = self._unreported(state, (begin, at), until, at)
+        lately = self._unreported(state, (at - HOUR, at), until, at)
+        beyond, learnt = np.zeros(len(sent)), None
+        if horizon.kind is Leak.DAY:
+            beyond, learnt = self._beyond(state, begin, until, at, sent)
+        if study.surely(((sent + beyond) / study.scale).sum(), at) <= horizon.limit:
+            return False
+        # What is beyond the usual is by the day: that it goes on is not asked.
+        group = study.groups[exfiltration.leader(sent + beyond, lately + beyond)]
+        talks, since = self._talks(state, begin, until, at)
+        if learnt is not None and learnt.height:
+            since = exfiltration.first_of(since, learnt)
+            talks = learnt if beyond.sum() > sent.sum() else pl.concat([learnt, talks])
+        kind = Leak.LEARNT if beyond.sum() > sent.sum() else horizon.kind
+        named = Horizon(kind, horizon.seconds, horizon.limit)
+        # What is beyond the usual is in no incident: these go on with what unapproved addresses get.
+        untold = exfiltration.untold(state, study.groups, sent) + float(beyond.sum())
+        for name in set(state.open).intersection(study.groups):
+            before = self._unreported(state, (begin, state.open[name].since), until, at)
+            untold += float(before[study.groups.index(name)])
+        exfiltration.report(
+            state, at, named, talks=talks, sent=float((sent + beyond).sum()), untold=untold, group=group,
+            since=since,
+        )  # fmt: skip
+        return True
+
+    def _apart(self, state: State, at: int, horizon: Horizon, until: int) -> Apart:
+        """Return sums of what counts as it is: what is learnt is judged together only."""
+
+        def talks(since: int) -> pl.DataFrame:
+            return self._sums(_next_bin(since), until, at).join(self._counted, on=CODE).select(*TALK, WINDOW, BYTES)
+
+        return Apart(
+            self._study.groups,
+            lambda since: self._sent(_COUNTED, _next_bin(since), until, at),
+            lambda since: self._unreported(state, (_next_bin(since), at), until, at),
+            talks,
+            lambda place, sent: self._study.is_beyond(horizon, place, sent, at),
+        )
 
     def _unreported(self, state: State, span: tuple[int, int], until: int, at: int) -> Floats:
         """Return [group] bytes of what counts that left in a span and that no incident has told of."""
@@ -484,7 +526,7 @@ class _Slow:
         limits = study.cluster.thresholds
         # What comes once a day comes a little earlier than the day before, or by an hour where the clock is put
         # forward: two of them in one sum would be a theft.
-        begin = max(begin, next_hour(at - DAY) + HOUR, -(-state.reported // BIN) * BIN)
+        begin = max(begin, next_hour(at - DAY) + HOUR, _next_bin(state.reported))
         # Less than may leave at all is not looked at closer: it is too little even if nothing of it is usual.
         most = sent + self._sent(_LEARNT, begin, until, at)
         if (most / study.scale).sum() <= limits.exfil_24h:

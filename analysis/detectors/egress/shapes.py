@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from analysis.detectors.egress import exfiltration
-from analysis.detectors.egress.exfiltration import TALK, Grid, Horizon, Incident, State
+from analysis.detectors.egress.exfiltration import TALK, Apart, Grid, Horizon, Incident, State
 from analysis.detectors.egress.exfiltration_study import watched
 from analysis.detectors.egress.history import BIN, BYTES, CODE, DAY, GROUP_TODAY, HOUR, EgressHistory, boundary
 from analysis.detectors.study import Points, Span
@@ -170,6 +170,14 @@ class ShapeStudy:
             group = self._groups[exfiltration.leader(sent, sent)]
             untold = exfiltration.untold(state, self._groups, sent)
             exfiltration.report(state, at, horizon, talks=within, sent=float(sent.sum()), untold=untold, group=group)
+        apart = Apart(
+            self._groups,
+            lambda begin: grid.between(begin, at),
+            lambda begin: grid.between(max(begin, state.reported), at),
+            lambda begin: talks.filter(pl.col(WINDOW) >= begin, pl.col(WINDOW) < at),
+            lambda _, sent: sent > horizon.limit,
+        )
+        exfiltration.judge_apart(state, at, horizon, at - horizon.seconds, apart)
 
     def _judge_steady(self, state: State, horizon: Horizon, hours: pl.DataFrame, at: int) -> None:
         """Judge the whole hours before a moment, once an hour."""
