@@ -50,7 +50,7 @@ def deliver(cluster: Cluster, once: bool, log: Log) -> None:
         with suppress(StoreError):
             refuse_newer(store)
         if once:
-            _once(Delivery(cluster, store, log=log, stopping=stopping))
+            _once(Delivery(cluster, store, log=log, stopping=stopping), stopping)
             return
         with lease:
             while lease.wait():
@@ -101,7 +101,7 @@ def _stopped_in_the_end(delivery: Delivery) -> Iterator[None]:
     delivery.stop(time.time())
 
 
-def _once(delivery: Delivery) -> None:
+def _once(delivery: Delivery, stopping: SignalEvent) -> None:
     delivery.start()
     with _stopped_in_the_end(delivery):
         delivery.tick(time.time())
@@ -109,9 +109,9 @@ def _once(delivery: Delivery) -> None:
             delivery.tick(time.time())
         behind = delivery.drain(_DRAIN_SECONDS)
     if behind:
+        until = "before it was stopped" if stopping.is_set() else f"within {_DRAIN_SECONDS:.0f} s"
         raise ClusterflowError(
-            f"{', '.join(behind)}: not everything was taken within {_DRAIN_SECONDS:.0f} s",
-            "it waits in the spool: run it again",
+            f"{', '.join(behind)}: not everything was taken {until}", "it waits in the spool: run it again"
         )
     if trouble := delivery.health():
         raise ClusterflowError(f"not everything was read or noted: {trouble}", "nothing is lost: run it again")

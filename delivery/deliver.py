@@ -225,13 +225,15 @@ class Delivery:
         return self._ticks.is_behind and not self._stopping.is_set()
 
     def drain(self, seconds: float, names: Collection[str] = ()) -> list[str]:
-        """Wait until every destination, or those of these names, has everything; return those that have not in time."""
+        """Wait until every destination, or those of these names, has everything; return those that have not in time.
+
+        It does not wait once `stopping` is set.
+        """
         ends = time.monotonic() + seconds
         wanted = names or [one.destination.name for one in self.senders]
         while behind := [name for name in wanted if self._spool.waiting(name)]:
-            if time.monotonic() > ends:
+            if time.monotonic() > ends or self._stopping.wait(_DRAIN_SECONDS):
                 break
-            time.sleep(_DRAIN_SECONDS)
         return behind
 
     def stop(self, now: float) -> None:

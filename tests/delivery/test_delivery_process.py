@@ -11,11 +11,12 @@ from pathlib import Path
 
 import polars as pl
 import yaml
-from receivers import RESET_AFTER, Hec, listening, until
+from receivers import RESET_AFTER, Hec, event, listening, until
 
 from cluster.load import load_cluster
 from cluster.model import StoreSettings
 from delivery.event import at
+from delivery.queue import Spool
 from store import schema, schema_version
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB, free_port
@@ -145,3 +146,36 @@ def test_a_run_that_could_not_ask_the_store_does_not_end_well(tmp_path: Path) ->
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     assert "not everything was read or noted: InfluxDB at http" in done.stderr.splitlines()[-1]
+
+
+def test_a_run_that_drains_ends_when_it_is_stopped(tmp_path: Path) -> None:
+    """Its receiver is away, and it would try for a minute; what waits stays in the spool."""
+    destinations = {"siem": {"type": "splunk", "url": f"http://127.0.0.1:{free_port()}", "token": {"env": "HEC"}}}
+    document = {
+        "cluster": "lab",
+        "groups": {"a": {"role": "training", "prefixes": ["10.20.0.0/16"]}},
+        "store": {"url": f"http://127.0.0.1:{free_port()}"},
+        "delivery": {"alerts": "off", "state": str(tmp_path / "state"), "destinations": destinations},
+    }
+    config = tmp_path / "cluster.yaml"
+    config.write_text(yaml.safe_dump(document))
+    spool = Spool(tmp_path / "state/spool", 10_000_000)
+    spool.register(["siem"])
+    spool.append([event(1)], {})
+    spool.close()
+    log = tmp_path / "log"
+    command = [sys.executable, "-m", "clusterflow", "deliver", "--once", "--config", str(config)]
+    with log.open("ab") as output:
+        process = subprocess.Popen(command, cwd=ROOT, env=os.environ | {"HEC": "s3cret"}, stderr=output)
+    try:
+        until(lambda: "event=delivery_failing" in log.read_text())
+        process.terminate()
+        assert process.wait(20) == 1
+    finally:
+        process.kill()
+        process.wait()
+    assert "siem: not everything was taken before it was stopped" in log.read_text()
+    spool = Spool(tmp_path / "state/spool", 10_000_000)
+    spool.register(["siem"])
+    assert spool.waiting("siem") == 1
+    spool.close()
