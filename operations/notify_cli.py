@@ -165,7 +165,8 @@ def notify(
         send_test(Grafana(url, token_of(token_file)), contact, example)
         click.echo(f"sent to {contact}: an example of {example.rule.id}")
     elif preview is not None:
-        told = Notification([example.told], example.rule.group_by, "clusterflow", url, int(time.time()))
+        zone = cluster.site.time_zone.key
+        told = Notification([example.told], example.rule.group_by, "clusterflow", url, int(time.time()), zone)
         click.echo(FORMS[preview](told).rstrip("\n"))
         if html is not None:
             _write(html, mail_page(told))

@@ -64,7 +64,7 @@ def artefacts(cluster: Cluster, rule_set: RuleSet) -> dict[str, str]:
         CONTACT_POINTS: _document(cluster, {"contactPoints": contact_points(cluster)}),
         POLICIES: _document(cluster, {"policies": [policies(cluster, rule_set)]}, [_POLICIES_NOTE]),
         RUNBOOK: runbook.board(cluster, rule_set),
-        TEMPLATES: _document(cluster, {"templates": notices.templates(_ORGANISATION)}),
+        TEMPLATES: _document(cluster, {"templates": notices.templates(_ORGANISATION, cluster.site.time_zone.key)}),
         **({MUTE_TIMES: _document(cluster, {"muteTimes": timings})} if timings else {}),
     }
 

@@ -7,9 +7,10 @@ Shapes are those of Grafana 12.3: ``templates/template_data.go`` of github.com/g
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
 
 from app.units import format_moment
 from rules.grafana import notices
@@ -18,7 +19,7 @@ from rules.grafana.templates import definitions, render_message
 
 _HOUR = 3600
 _ORGANISATION = "1"
-_LAYOUT = {"2006": "%Y", "01": "%m", "02": "%d", "15": "%H", "04": "%M", "05": "%S", "MST": "UTC"}
+_LAYOUT = {"2006": "%Y", "01": "%m", "02": "%d", "15": "%H", "04": "%M", "05": "%S", "MST": "%Z", "-0700": "%z"}
 _NANOSECONDS = 1_000_000_000
 
 
@@ -58,6 +59,7 @@ class Notification:
         receiver: the contact point's name.
         external_url: Grafana's root_url.
         sent: epoch second.
+        zone: the site's, in which times are told.
     """
 
     alerts: Sequence[Told]
@@ -65,6 +67,7 @@ class Notification:
     receiver: str
     external_url: str
     sent: int
+    zone: str = "UTC"
 
     @property
     def status(self) -> str:
@@ -73,7 +76,7 @@ class Notification:
 
     def render(self, text: str) -> str:
         """Render a text of a contact point's settings; TemplateError where Grafana would fail as well."""
-        return render_message(text, self._data(), definitions(notices.template_text()))
+        return render_message(text, self._data(), definitions(notices.template_text(self.zone)))
 
     def settings(self, kind: str) -> dict[str, Any]:
         """Return the settings of a receiver type that hold our texts, rendered."""
@@ -170,14 +173,15 @@ def _common(pairs: Sequence[Mapping[str, str]]) -> dict[str, str]:
     return {name: text for name, text in first.items() if all(other.get(name) == text for other in others)}
 
 
-def _moment(second: float) -> Struct:
-    """Return a time of Go's in UTC, with the methods that our templates call."""
+def _moment(second: float, zone: str = "UTC") -> Struct:
+    """Return a time of Go's in a zone, with the methods that our templates call, and ``In`` for their `tz`."""
     return Struct(
         {
             "Seconds": second,
             "UTC": lambda: _moment(second),
-            "Format": lambda layout: datetime.fromtimestamp(second, UTC).strftime(_directives(layout)),
-            "Add": lambda nanoseconds: _moment(second + nanoseconds / _NANOSECONDS),
+            "In": lambda name: _moment(second, name),
+            "Format": lambda layout: datetime.fromtimestamp(second, ZoneInfo(zone)).strftime(_directives(layout)),
+            "Add": lambda nanoseconds: _moment(second + nanoseconds / _NANOSECONDS, zone),
             "Sub": lambda other: _span(second - other.fields["Seconds"]),
             "UnixMilli": lambda: round(second * 1000),
         }

@@ -72,14 +72,18 @@ _SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def template_text() -> str:
-    """Return the definitions of ``clusterflow.title``, ``clusterflow.message`` and what they are made of."""
-    return files("rules.grafana").joinpath("notification.tmpl").read_text(encoding="utf-8")
+def template_text(zone: str) -> str:
+    """Return the definitions of ``clusterflow.title``, ``clusterflow.message`` and what they are made of.
+
+    Times are those of a zone, the site's, with UTC beside them, which logs and events have, where that differs.
+    """
+    text = files("rules.grafana").joinpath("notification.tmpl").read_text(encoding="utf-8")
+    return text.replace('tz "SITE"', f'tz "{zone}"')
 
 
-def templates(organisation: int) -> list[dict[str, Any]]:
-    """Return the notification templates in Grafana's form."""
-    return [{"orgId": organisation, "name": NAME, "template": template_text()}]
+def templates(organisation: int, zone: str) -> list[dict[str, Any]]:
+    """Return the notification templates in Grafana's form, with a site's zone."""
+    return [{"orgId": organisation, "name": NAME, "template": template_text(zone)}]
 
 
 def texts_of(kind: str) -> dict[str, Any]:

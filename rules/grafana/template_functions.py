@@ -257,6 +257,13 @@ def _or(*values: Value) -> Value:
     return next((value for value in values if truth(value)), values[-1])
 
 
+def _of_moment(moment: Value, method: str) -> Callable[[str], Value]:
+    if not isinstance(moment, Struct) or method not in moment.fields:
+        raise TemplateError(f"{moment!r} is no time")
+    found: Callable[[str], Value] = moment.fields[method]
+    return found
+
+
 FUNCTIONS: dict[str, Callable[..., Value]] = {
     "humanize": lambda value: humanize(_number(value)),
     "humanize1024": lambda value: humanize1024(_number(value)),
@@ -271,6 +278,8 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "match": _match,
     "reReplaceAll": _replaced,
     "urlquery": lambda value: quote_plus(_text(value)),
+    "tz": lambda zone, moment: _of_moment(moment, "In")(_text(zone)),
+    "date": lambda layout, moment: _of_moment(moment, "Format")(_text(layout)),
     "toUpper": lambda value: _text(value).upper(),
     "toLower": lambda value: _text(value).lower(),
     "eq": _equal,

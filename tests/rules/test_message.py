@@ -204,6 +204,32 @@ def test_grafana_would_expand_a_dollar_in_settings(kind: str) -> None:
     assert not [text for text in {**settings, **settings.get("details", {})}.values() if "$" in str(text)]
 
 
+@pytest.mark.parametrize(
+    ("zone", "clock", "moment", "span"),
+    [
+        (
+            "Europe/Amsterdam", "04:51 CEST (02:51 UTC)", "2026-05-03 04:51:37 CEST (02:51:37 UTC)",
+            "from 2026-05-03 04:51:37 to 2026-05-03 05:09:37 CEST (02:51:37 to 03:09:37 UTC)",
+        ),
+        (
+            "America/Los_Angeles", "19:51 PDT (02:51 UTC)", "2026-05-02 19:51:37 PDT (02:51:37 UTC)",
+            "from 2026-05-02 19:51:37 to 2026-05-02 20:09:37 PDT (02:51:37 to 03:09:37 UTC)",
+        ),
+        (
+            "Africa/Abidjan", "02:51 GMT", "2026-05-03 02:51:37 GMT",
+            "from 2026-05-03 02:51:37 to 2026-05-03 03:09:37 GMT",
+        ),
+    ],
+)  # fmt: skip
+def test_times_are_the_sites_with_utc_beside_them(zone: str, clock: str, moment: str, span: str) -> None:
+    """Whoever is woken reads the clock on the wall; logs, events and other sites have UTC."""
+    notification = replace(_sent(_told()), zone=zone)
+    assert _title(notification).endswith(f", since {clock}")
+    assert _lines(notification)[0].endswith(f" · since {moment}")
+    assert notification.settings("pagerduty")["details"]["since"] == moment
+    assert any(f"lasted 18m0s, {span};" in line for line in _lines(replace(_sent(_told(ended=True)), zone=zone)))
+
+
 # Forms --------------------------------------------------------------------------------------------
 
 

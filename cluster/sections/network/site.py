@@ -34,7 +34,8 @@ class Site:
     """Where the cluster stands."""
 
     time_zone: ZoneInfo = key(names.TIME_ZONE,
-        "Where the cluster stands: off-hours and job times follow it, daylight saving too. The store keeps UTC.",
+        "Where the cluster stands: off-hours, job times and notifications follow it, daylight saving too. The store "
+        "keeps UTC.",
         default=ZoneInfo("UTC"), absent="`UTC`", example="Europe/Amsterdam")
     off_hours: OffHours = key(OFF_HOURS, "When nobody is expected to move data.", default=OffHours(),
         absent="23:00 to 06:00")
