@@ -3,7 +3,7 @@
 from app.units import format_duration
 from cluster.model import Cluster
 from dashboards.registry import panel_ref
-from ingest.collect.trouble_file import LATELY
+from ingest.collect.trouble_file import DIED, LATELY, REFUSED, UNLISTED
 from rules.common import texts
 from rules.common.freshness import reading_seconds
 from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Threshold
@@ -23,17 +23,14 @@ def build(cluster: Cluster) -> RuleSet:
         .by(schema.REASON)
         .per_series("Datagrams refused, or deaths, within the last quarter of an hour.")
     )
-    what = f"{{{{ $labels.{schema.REASON} }}}}"
-    within = format_duration(LATELY)
-    summary = (
-        f"The flow collector: {what}, {texts.many('times', 'time')} within {within}. A datagram that kills "
-        "nfacctd blinds all of monitoring while it is sent."
-    )
-    what_to_do = (
-        "refused NAME: its address sent templates that overflow nfacctd's stack; find out whether it is the "
-        "device, or somebody who forges its address, and drop it at the switch. died: the collector's log names "
-        "the signal."
-    )
+    reason, within = f"{{{{ with $labels.{schema.REASON} }}}}", format_duration(LATELY)
+    whom = f'{reason}{{{{ reReplaceAll "^({REFUSED}|{DIED}) " "" . }}}}{{{{ end }}}}'
+    sender = texts.chosen(schema.REASON, [(f"{REFUSED} {UNLISTED}", "addresses that no exporter has")], whom)
+
+    def by_kind(died: str, refused: str) -> str:
+        return f'{reason}{{{{ if match "^{DIED} " . }}}}{died}{{{{ else }}}}{refused}{{{{ end }}}}{{{{ end }}}}'
+
+    datagrams = texts.many("times", "datagram")
     rule = Rule(
         id=ID,
         title="The flow collector is attacked, or dies",
@@ -42,13 +39,23 @@ def build(cluster: Cluster) -> RuleSet:
         measures=(Measure("times", counts, reading_seconds(cluster)),),
         threshold=Threshold("collector_attacks", Comparison.ABOVE, cluster.thresholds.collector_attacks),
         annotations=texts.annotations(
-            summary=summary,
-            source=what,
+            summary=by_kind(
+                f"{whom} of the flow collector died within {within}: {texts.many('times', 'time')}. What it had not "
+                "written is lost; it was started again.",
+                f"{datagrams} from {sender} within {within} would have killed nfacctd, and blinded all of monitoring: "
+                "they were refused.",
+            ),
+            source=by_kind(whom, sender),
             destination="the flow collector",
-            protocol="NetFlow v9 or IPFIX",
-            size=f"{texts.whole('times')} datagrams or deaths",
+            protocol=by_kind("unknown", "NetFlow v9 or IPFIX"),
+            size=by_kind(texts.many("times", "death"), datagrams),
             duration=f"within {within}",
-            what_to_do=what_to_do,
+            what_to_do=by_kind(
+                f"Read the collector's log: daemon_died of {whom} has the signal. -11 or -6: a datagram did it, see "
+                "that the guard is on. -9: memory, or somebody.",
+                f"Find out whether {sender} sends such templates, or somebody who forges the address: ask the switch "
+                "which port they come from, and drop them there.",
+            ),
         ),
         panel=panel_ref("pipeline", "readings"),
         group_by=("rule",),

@@ -1,4 +1,4 @@
-"""Much to one outside destination within a day, in portions that no rule over minutes sees."""
+"""Much to one outside destination within a day, at once or in portions that no rule over minutes sees."""
 
 from app.units import format_size
 from cluster.model import Cluster
@@ -20,11 +20,11 @@ def build(cluster: Cluster) -> RuleSet:
     about = f", about {compared}" if compared else ""
     summary = (
         f"{source} sent {texts.bytes_of('bytes')} to {destination} within 24 hours{about}: more than "
-        f"{format_size(limit)}, however small the portions, in {texts.whole('hours')} of the last 168 hours."
+        f"{format_size(limit)}. It was sent there in {texts.whole('hours')} of the last 168 hours."
     )
     what_to_do = (
-        "Ask the owner of the source what is sent there day and night: a backup, a mirror, telemetry. If nobody claims "
-        "it, look at what else the destination got from the cluster, block it, and keep the machine running."
+        "Ask the owner of the source what is sent there: a backup, a mirror, telemetry. If nobody claims it, look at "
+        "what else the destination got from the cluster, block it, and keep the machine running."
     )
     measures = slow.measures(
         seen,
@@ -35,7 +35,7 @@ def build(cluster: Cluster) -> RuleSet:
     )
     rule = Rule(
         id=ID,
-        title="Much sent outside within a day, little by little",
+        title="Much sent outside within 24 hours",
         family="slow",
         severity=Severity.WARNING,
         measures=measures,
@@ -49,7 +49,7 @@ def build(cluster: Cluster) -> RuleSet:
                 f"{texts.bytes_of('bytes')} in 24h, {texts.bytes_of('hour')} of it in the last hour; "
                 f"{texts.bytes_of('week')} in 7d, {texts.bytes_of('month')} in 30d"
             ),
-            duration=f"24h, on {texts.whole('days')} of the last 30 days",
+            duration=f"in {texts.whole('hours')} of the last 168 hours, on {texts.whole('days')} of the last 30 days",
             more=((schema.ARTEFACT.name, compared),) if compared else (),
             what_to_do=what_to_do,
         ),

@@ -37,7 +37,7 @@ def build(cluster: Cluster) -> RuleSet:
     )
     rule = Rule(
         id=ID,
-        title="Much sent outside within a week, little by little",
+        title="Much sent outside within 7 days",
         family="slow",
         severity=Severity.WARNING,
         measures=measures,
@@ -51,7 +51,7 @@ def build(cluster: Cluster) -> RuleSet:
                 f"{texts.bytes_of('bytes')} in 7d, {texts.bytes_of('day')} of it in the last 24h; "
                 f"{texts.bytes_of('month')} in 30d"
             ),
-            duration=f"7d, in {texts.whole('hours')} of 168 hours",
+            duration=f"in {texts.whole('hours')} of the last 168 hours, on {texts.whole('days')} of the last 30 days",
             more=((schema.ARTEFACT.name, compared),) if compared else (),
             what_to_do=what_to_do,
         ),
