@@ -55,6 +55,9 @@ _STATE_CONFIG = {
     "min.cleanable.dirty.ratio": "0.1",
 }
 _POLL_SECONDS = 0.2
+_FENCED = "brokers are currently fenced"
+"""Words of Kafka's: no broker has sent the controller a heartbeat within its session's time."""
+
 _ANSWER_SECONDS = 0.5
 
 _ACCESS = frozenset(
@@ -388,19 +391,38 @@ def _metadata(admin: AdminClient, trouble: Trouble) -> ClusterMetadata:
 
 
 def _make(admin: AdminClient, topics: list[NewTopic], settings: KafkaSettings, trouble: Trouble) -> None:
-    for name, future in admin.create_topics(topics, request_timeout=REQUEST_SECONDS).items():
-        try:
-            future.result()
-        except KafkaException as error:
-            cause: KafkaError = error.args[0]
-            if cause.code() in _ACCESS:
-                raise UserError(
-                    f"Kafka at {', '.join(settings.brokers)}: no topic {name}, and we may not make it: {cause.str()}",
-                    "make it, or grant the right to (docs/scale-out.md)",
-                ) from error
-            # Another relay or worker may have been quicker.
-            if cause.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise _explained(admin, error, trouble) from error
+    """Make topics. Brokers that start, or were too busy for a heartbeat, are fenced; they are waited for a while."""
+    deadline = time.monotonic() + REQUEST_SECONDS
+    while topics:
+        # Who has heard of no broker waits for a controller in vain until its time is up.
+        while not _metadata(admin, trouble).brokers and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        answers = admin.create_topics(topics, request_timeout=REQUEST_SECONDS)
+        fenced = []
+        for topic in topics:
+            try:
+                answers[topic.topic].result()
+            except KafkaException as error:
+                # The code is that of too few brokers, whom no waiting makes more.
+                if _FENCED in (error.args[0].str() or "") and time.monotonic() < deadline:
+                    fenced.append(topic)
+                else:
+                    _explain_unmade(admin, topic.topic, error, settings, trouble)
+        topics = fenced
+
+
+def _explain_unmade(
+    admin: AdminClient, name: str, error: KafkaException, settings: KafkaSettings, trouble: Trouble
+) -> None:
+    """Raise why a topic was not made, unless it is there: another relay or worker may have been quicker."""
+    cause: KafkaError = error.args[0]
+    if cause.code() in _ACCESS:
+        raise UserError(
+            f"Kafka at {', '.join(settings.brokers)}: no topic {name}, and we may not make it: {cause.str()}",
+            "make it, or grant the right to (docs/scale-out.md)",
+        ) from error
+    if cause.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+        raise _explained(admin, error, trouble) from error
 
 
 def _config_of(admin: AdminClient, topic: str, trouble: Trouble) -> dict[str, str]:

@@ -1,9 +1,11 @@
 """Topics: made as workers and relays need them, refused where they are not."""
 
 import time
+from concurrent.futures import Future
 from dataclasses import replace
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from app.errors import UserError
@@ -84,6 +86,34 @@ def test_copies_are_those_of_the_brokers_that_are_listed(kafka_settings: KafkaSe
     """Of three brokers that start, the first must not be given all there will ever be."""
     with pytest.raises(KafkaUnavailableError, match="The target replication factor of 2 cannot be reached"):
         ensure_topics(replace(kafka_settings, brokers=(*kafka_settings.brokers, "127.0.0.1:1")))
+
+
+class _Fenced(AdminClient):  # type: ignore[misc]
+    """A client whose brokers say once that they are fenced: a heartbeat was late, as on a busy machine."""
+
+    is_fenced = True
+
+    def create_topics(self, *args: object, **more: object) -> dict[str, Future[None]]:
+        if not self.is_fenced:
+            answers: dict[str, Future[None]] = super().create_topics(*args, **more)
+            return answers
+        self.is_fenced = False
+        (topics,) = args
+        futures = {topic.topic: Future[None]() for topic in topics}  # type: ignore[attr-defined]
+        text = "Unable to replicate the partition 2 time(s): All brokers are currently fenced."
+        for future in futures.values():
+            future.set_exception(KafkaException(KafkaError(KafkaError.INVALID_REPLICATION_FACTOR, text)))
+        return futures
+
+
+def test_brokers_that_are_fenced_for_a_moment_are_waited_for(
+    kafka_settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their error has the code of too few brokers, whom no waiting makes more."""
+    monkeypatch.setattr("ingest.kafka.client.AdminClient", _Fenced)
+    assert ensure_topics(kafka_settings).partitions == 4
+    with pytest.raises(KafkaUnavailableError, match="The target replication factor of 2 cannot be reached"):
+        ensure_topics(replace(kafka_settings, topic=f"{kafka_settings.topic}-copied", replication=2))
 
 
 def test_nobody_there() -> None:
