@@ -83,8 +83,9 @@ def duration_of(name: str) -> str:
 
 
 def moment_of(name: str) -> str:
-    """Return a measure of epoch seconds as a time: ``2026-05-01 12:00:00 +0000 UTC``."""
-    return number(name, "{{ humanizeTimestamp .Value }}")
+    """Return a measure of epoch seconds as a time: ``2026-05-01 12:00:00 UTC``."""
+    # Go says the zone twice. Rules have no function for the site's.
+    return number(name, '{{ reReplaceAll " [+]0000" "" (humanizeTimestamp .Value) }}')
 
 
 def share_of(name: str) -> str:

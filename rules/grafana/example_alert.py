@@ -52,6 +52,7 @@ _LABELS = {
     schema.RELAY: "collector-1",
     schema.SHARD: "0",
     schema.REASON: "refused leaf-1",
+    schema.STAGE: schema.Stage.WRITE.value,
     schema.INTERFACE: "uplink-1",
     schema.RAIL: "1",
     schema.WORST: "gpu-04 / gpu-05 / gpu-06",
