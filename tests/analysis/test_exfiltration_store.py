@@ -222,7 +222,7 @@ def test_a_drip_is_one_incident_and_a_burst_beside_it_another(dripped: tuple[Clu
     ("hours", "volumes", "kind"),
     [
         pytest.param((2, 1), (800e9, 250e9), "bulk", id="minutes"),
-        pytest.param((30, 10), (400e9, 70e9), "24h", id="beneath a drip"),
+        pytest.param((30, 1), (400e9, 250e9), "bulk", id="beneath a drip"),
     ],
 )
 def test_a_second_groups_theft_beneath_an_open_incident_has_its_own_source(

@@ -21,8 +21,8 @@ Bytes are reported once: what was in a sum that was too large is in no later one
 in the longer ones: a burst that everybody knows must not wipe out what dripped for weeks. Until its hold is over, the
 group's next one prolongs the incident and is no second alert.
 
-Who takes part is in the incident of the group that sent most. A group that sends beyond a limit all by itself while
-another's incident is open has an incident of its own: what was counted there of its bytes moves over.
+Who takes part is in the incident of the group that sent most. A group that sends beyond a short limit all by itself
+while another's incident is open has an incident of its own: what was counted there of its bytes moves over.
 
 [1] Hahn, Meeker, Escobar: Statistical Intervals, 2nd ed. 2017, section 4.8 (prediction interval).
 """

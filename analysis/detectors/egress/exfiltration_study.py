@@ -382,10 +382,6 @@ def sampling_before(store: Store, until: int) -> int:
     return max((int(rate or 1) for _, rate in store.rows(asked)), default=1)
 
 
-def _next_bin(moment: int) -> int:
-    return -(-moment // BIN) * BIN
-
-
 class _Slow:
     """The long sums of one pass."""
 
@@ -422,14 +418,15 @@ class _Slow:
         ]
 
     def judge(self, state: State, at: int) -> None:
-        """Open, prolong or change incidents as long sums say at a moment."""
-        study = self._study
+        """Open or prolong an incident where a long sum is too large at a moment.
+
+        All groups are judged together here: who drips beside an open incident is in that.
+        """
         until = boundary(min(at, self._span.final))
-        is_told = False
-        for horizon in study.slow:
+        for horizon in self._study.slow:
             begin = (at - horizon.seconds) // HOUR * HOUR
-            is_told = is_told or self._judge_together(state, at, horizon, begin, until)
-            exfiltration.judge_apart(state, at, horizon, begin, self._apart(state, at, horizon, until))
+            if self._judge_together(state, at, horizon, begin, until):
+                return
 
     def _judge_together(self, state: State, at: int, horizon: Horizon, begin: int, until: int) -> bool:
         study = self._study
@@ -458,20 +455,6 @@ class _Slow:
             since=since,
         )  # fmt: skip
         return True
-
-    def _apart(self, state: State, at: int, horizon: Horizon, until: int) -> Apart:
-        """Return sums of what counts as it is: what is learnt is judged together only."""
-
-        def talks(since: int) -> pl.DataFrame:
-            return self._sums(_next_bin(since), until, at).join(self._counted, on=CODE).select(*TALK, WINDOW, BYTES)
-
-        return Apart(
-            self._study.groups,
-            lambda since: self._sent(_COUNTED, _next_bin(since), until, at),
-            lambda since: self._unreported(state, (_next_bin(since), at), until, at),
-            talks,
-            lambda place, sent: self._study.is_beyond(horizon, place, sent, at),
-        )
 
     def _unreported(self, state: State, span: tuple[int, int], until: int, at: int) -> Floats:
         """Return [group] bytes of what counts that left in a span and that no incident has told of."""
@@ -526,7 +509,7 @@ class _Slow:
         limits = study.cluster.thresholds
         # What comes once a day comes a little earlier than the day before, or by an hour where the clock is put
         # forward: two of them in one sum would be a theft.
-        begin = max(begin, next_hour(at - DAY) + HOUR, _next_bin(state.reported))
+        begin = max(begin, next_hour(at - DAY) + HOUR, -(-state.reported // BIN) * BIN)
         # Less than may leave at all is not looked at closer: it is too little even if nothing of it is usual.
         most = sent + self._sent(_LEARNT, begin, until, at)
         if (most / study.scale).sum() <= limits.exfil_24h:
