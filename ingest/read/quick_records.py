@@ -7,6 +7,8 @@ records are the same.
 import ctypes
 import secrets
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,7 @@ class _CLines(ctypes.Structure):
 
 
 _loaded: list[ctypes.CDLL] = []
+"""The one that was asked for."""
 
 
 def load(folder: Path, library: Compiled = LIBRARY) -> None:
@@ -85,7 +88,7 @@ def load(folder: Path, library: Compiled = LIBRARY) -> None:
     """
     path = library.path(folder)
     try:
-        _use(path)
+        _loaded[:] = [_opened(path)]
     except OSError as error:
         raise ClusterflowError(f"{path} cannot be loaded: {error}", "remove it, or choose another folder") from error
 
@@ -101,19 +104,25 @@ def prepare(folder: Path | None, log: Log) -> None:
         log.warning("reading_slowly", why=error, hint=f"{error.hint}; {costs}" if error.hint else costs)
 
 
-def _use(path: Path) -> None:
+def _opened(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     text = (ctypes.c_char_p, ctypes.c_size_t)
     library.count_lines.argtypes = text
     library.read_csv.argtypes = library.read_json.argtypes = (*text, ctypes.POINTER(_CLines))
     library.count_lines.restype = library.read_csv.restype = library.read_json.restype = ctypes.c_int64
-    _loaded[:] = [library]
+    return library
+
+
+@cache
+def _shipped(library: Compiled = LIBRARY) -> ctypes.CDLL | None:
+    """Return the library that was compiled beforehand; None without one, or where it cannot be loaded."""
+    with suppress(OSError):
+        return _opened(library.shipped) if library.shipped.exists() else None
+    return None
 
 
 def _library() -> ctypes.CDLL | None:
-    if not _loaded and LIBRARY.shipped.exists():
-        _use(LIBRARY.shipped)
-    return _loaded[0] if _loaded else None
+    return _loaded[0] if _loaded else _shipped()
 
 
 def read_csv(text: bytes, names: tuple[str, ...], separator: str) -> Parsed | None:

@@ -34,7 +34,7 @@ def _library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     before = quick_records._loaded.copy()
     path = tmp_path_factory.mktemp("library") / quick_records.LIBRARY.name
     quick_records.LIBRARY.compile_to(path)
-    quick_records._use(path)
+    quick_records._loaded[:] = [quick_records._opened(path)]
     yield
     quick_records._loaded[:] = before
 
@@ -241,3 +241,5 @@ def test_what_cannot_be_loaded_is_told(tmp_path: Path) -> None:
     assert library.path(tmp_path) == tmp_path / library.name
     with pytest.raises(ClusterflowError, match="cannot be loaded"):
         quick_records.load(tmp_path, library)
+    library.shipped = tmp_path / library.name
+    assert quick_records._shipped(library) is None
