@@ -140,8 +140,8 @@ ensure_venv() {
     if [ ! -x "$VENV/bin/clusterflow" ] || ! grep -qxF "$lock $state" "$stamp" 2>/dev/null; then
         install_packages "$lock" "$state" "$stamp" || return 1
     fi
-    # What records are read with; without a compiler they are read more slowly.
-    if command -v cc >/dev/null; then quietly compile "$VENV/bin/python" -m ingest.compile; fi
+    # What records are read with; without it they are read more slowly.
+    if command -v cc >/dev/null; then quietly compile "$VENV/bin/python" -m ingest.compile || true; fi
 }
 
 # install_packages LOCK STATE STAMP: into .venv; the state goes into the stamp.
