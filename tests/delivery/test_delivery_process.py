@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import yaml
@@ -132,17 +133,21 @@ def test_it_ends_when_its_store_is_upgraded(tmp_path: Path, influxdb_v1: LocalIn
     assert noted(tmp_path / "state/spool/events.sqlite")
 
 
-def test_a_run_that_could_not_ask_the_store_does_not_end_well(tmp_path: Path) -> None:
-    destinations = {"out": {"type": "file", "path": str(tmp_path / "out")}}
+def run_once(folder: Path, destinations: dict[str, Any]) -> list[str]:
+    """The command, of a site whose store is away."""
     document = {
         "cluster": "lab",
         "groups": {"a": {"role": "training", "prefixes": ["10.20.0.0/16"]}},
         "store": {"url": f"http://127.0.0.1:{free_port()}"},
-        "delivery": {"alerts": "off", "state": str(tmp_path / "state"), "destinations": destinations},
+        "delivery": {"alerts": "off", "state": str(folder / "state"), "destinations": destinations},
     }
-    config = tmp_path / "cluster.yaml"
+    config = folder / "cluster.yaml"
     config.write_text(yaml.safe_dump(document))
-    command = [sys.executable, "-m", "clusterflow", "deliver", "--once", "--config", str(config)]
+    return [sys.executable, "-m", "clusterflow", "deliver", "--once", "--config", str(config)]
+
+
+def test_a_run_that_could_not_ask_the_store_does_not_end_well(tmp_path: Path) -> None:
+    command = run_once(tmp_path, {"out": {"type": "file", "path": str(tmp_path / "out")}})
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     assert "not everything was read or noted: InfluxDB at http" in done.stderr.splitlines()[-1]
@@ -150,21 +155,13 @@ def test_a_run_that_could_not_ask_the_store_does_not_end_well(tmp_path: Path) ->
 
 def test_a_run_that_drains_ends_when_it_is_stopped(tmp_path: Path) -> None:
     """Its receiver is away, and it would try for a minute; what waits stays in the spool."""
-    destinations = {"siem": {"type": "splunk", "url": f"http://127.0.0.1:{free_port()}", "token": {"env": "HEC"}}}
-    document = {
-        "cluster": "lab",
-        "groups": {"a": {"role": "training", "prefixes": ["10.20.0.0/16"]}},
-        "store": {"url": f"http://127.0.0.1:{free_port()}"},
-        "delivery": {"alerts": "off", "state": str(tmp_path / "state"), "destinations": destinations},
-    }
-    config = tmp_path / "cluster.yaml"
-    config.write_text(yaml.safe_dump(document))
+    splunk = {"type": "splunk", "url": f"http://127.0.0.1:{free_port()}", "token": {"env": "HEC"}}
+    command = run_once(tmp_path, {"siem": splunk})
     spool = Spool(tmp_path / "state/spool", 10_000_000)
     spool.register(["siem"])
     spool.append([event(1)], {})
     spool.close()
     log = tmp_path / "log"
-    command = [sys.executable, "-m", "clusterflow", "deliver", "--once", "--config", str(config)]
     with log.open("ab") as output:
         process = subprocess.Popen(command, cwd=ROOT, env=os.environ | {"HEC": "s3cret"}, stderr=output)
     try:

@@ -281,20 +281,18 @@ def report(
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """How sums of single groups are made, each from a moment on (epoch seconds) until now.
+    """What sums of single groups are made of.
 
     Attributes:
         groups: all.
-        sent: returns [group] bytes.
-        fresh: returns those of them that no incident has.
-        talks: returns who talked: TALK, WINDOW, BYTES.
+        grid: what they sent.
+        talks: who talked: TALK, WINDOW, BYTES.
         is_beyond: whether a group, by its place, may not send so many bytes.
     """
 
     groups: Sequence[str]
-    sent: Callable[[int], Floats]
-    fresh: Callable[[int], Floats]
-    talks: Callable[[int], pl.DataFrame]
+    grid: Grid
+    talks: pl.DataFrame
     is_beyond: Callable[[int, float], bool]
 
 
@@ -317,17 +315,18 @@ def judge_apart(state: State, at: int, horizon: Horizon, begin: int, sums: Apart
         # What a group sent before its own last incident was over is in that.
         first = own.reported if own else max(state.ended.get(group, 0), min(one.since for one in others))
         first = max(begin, first)
-        sent = float(sums.sent(first)[place])
+        sent = float(sums.grid.between(first, at)[place])
         if not sums.is_beyond(place, sent):
             continue
-        fresh, talks = sums.fresh(first), sums.talks(first).filter(pl.col(schema.SRC_GROUP) == group)
+        fresh = sums.grid.between(max(first, state.reported), at)
+        is_its = (pl.col(WINDOW) >= first) & (pl.col(WINDOW) < at) & (pl.col(schema.SRC_GROUP) == group)
         # All is reported now: what other groups sent is the largest incident's, which had what this one sent so far.
         host = max(state.open.values(), key=lambda one: one.sent)
         mine, counted = (0.0, 0.0) if own else (sent, sent - float(fresh[place]))
         fresh[place] = 0.0
         joined = max(host.sent - counted, 0.0) + untold(state, sums.groups, fresh)
         state.open[host.group] = replace(host, sent=joined)
-        report(state, at, horizon, talks=talks, sent=mine, untold=mine, group=group)
+        report(state, at, horizon, talks=sums.talks.filter(is_its), sent=mine, untold=mine, group=group)
         is_too_much = True
     return is_too_much
 

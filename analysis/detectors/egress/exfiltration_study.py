@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -240,7 +241,7 @@ class ExfiltrationStudy:
         is_told = False
         for horizon, grid, talks in zip(self._fast, grids, sums, strict=True):
             is_told = is_told or self._judge_together(state, at, horizon, grid, talks)
-            apart = self._apart(state, at, horizon, grid, talks)
+            apart = Apart(self.groups, grid, talks, partial(self._is_beyond, horizon, at))
             is_told |= exfiltration.judge_apart(state, at, horizon, at - horizon.seconds, apart)
         return [*state.open.values()] if is_told else []
 
@@ -255,17 +256,7 @@ class ExfiltrationStudy:
         exfiltration.report(state, at, horizon, talks=of_sum, sent=float(sent.sum()), untold=untold, group=group)
         return True
 
-    def _apart(self, state: State, at: int, horizon: Horizon, grid: Grid, talks: pl.DataFrame) -> Apart:
-        return Apart(
-            self.groups,
-            lambda begin: grid.between(begin, at),
-            lambda begin: grid.between(max(begin, state.reported), at),
-            lambda begin: talks.filter(pl.col(WINDOW) >= begin, pl.col(WINDOW) < at),
-            lambda place, sent: self.is_beyond(horizon, place, sent, at),
-        )
-
-    def is_beyond(self, horizon: Horizon, place: int, sent: float, at: int) -> bool:
-        """Return whether a group, by its place, may not send so many bytes."""
+    def _is_beyond(self, horizon: Horizon, at: int, place: int, sent: float) -> bool:
         return self.surely(float(sent / self.scale[place]), at) > horizon.limit
 
     # -- reading -----------------------------------------------------------------------------------

@@ -170,13 +170,7 @@ class ShapeStudy:
             group = self._groups[exfiltration.leader(sent, sent)]
             untold = exfiltration.untold(state, self._groups, sent)
             exfiltration.report(state, at, horizon, talks=within, sent=float(sent.sum()), untold=untold, group=group)
-        apart = Apart(
-            self._groups,
-            lambda begin: grid.between(begin, at),
-            lambda begin: grid.between(max(begin, state.reported), at),
-            lambda begin: talks.filter(pl.col(WINDOW) >= begin, pl.col(WINDOW) < at),
-            lambda _, sent: sent > horizon.limit,
-        )
+        apart = Apart(self._groups, grid, talks, lambda _, sent: sent > horizon.limit)
         exfiltration.judge_apart(state, at, horizon, at - horizon.seconds, apart)
 
     def _judge_steady(self, state: State, horizon: Horizon, hours: pl.DataFrame, at: int) -> None:
