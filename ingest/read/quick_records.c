@@ -8,6 +8,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "made for processors that have a number's lowest byte first: it reads eight digits at once"
@@ -76,48 +79,67 @@ static inline uint64_t eight(const char *at) {
 
 #define EACH(byte) (UINT64_C(0x0101010101010101) * (uint8_t)(byte))
 
-/* Read up to eight digits at once, without a branch for each (the texts of most numbers are of any length, which no
- * processor foresees): return how many there are. */
-static inline unsigned some_digits(const char *at, uint64_t *value) {
-  uint64_t bytes = eight(at) ^ EACH('0'), others = (bytes + EACH(0x76) | bytes) & EACH(0x80);
-  unsigned count = others ? (unsigned)__builtin_ctzll(others) / 8 : 8;
-  if (count == 0) return 0;
-  bytes <<= 64 - 8 * count;
+/* A bit for each of 64 bytes, for those that are one of two. */
+static inline uint64_t marks_of(const char *at, char one, char other) {
+  uint64_t marks = 0;
+#ifdef __SSE2__
+  for (int i = 0; i < 64; i += 16) {
+    __m128i bytes = _mm_loadu_si128((const __m128i *)(at + i));
+    __m128i found = _mm_or_si128(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(one)), _mm_cmpeq_epi8(bytes, _mm_set1_epi8(other)));
+    marks |= (uint64_t)_mm_movemask_epi8(found) << i;
+  }
+#else
+  const uint64_t low = EACH(0x7f);
+  for (int i = 0; i < 64; i += 8) {
+    uint64_t first = eight(at + i) ^ EACH(one), second = eight(at + i) ^ EACH(other);
+    first = ~((first & low) + low | first | low), second = ~((second & low) + low | second | low);
+    /* The highest bit of each byte, side by side. */
+    marks |= ((first | second) >> 7) * UINT64_C(0x0102040810204080) >> 56 << i;
+  }
+#endif
+  return marks;
+}
+
+/* Read up to eight digits at once, without a branch for each: the texts of most numbers are of any length, which no
+ * processor foresees. */
+static inline bool few_digits(const char *at, size_t size, uint64_t *value) {
+  uint64_t bytes = (eight(at) ^ EACH('0')) << (64 - 8 * size);
+  if ((bytes + EACH(0x76) | bytes) & EACH(0x80)) return false;
   bytes = bytes * 10 + (bytes >> 8);
   *value = ((bytes & UINT64_C(0xff000000ff)) * UINT64_C(0xf424000000064) +
             (bytes >> 16 & UINT64_C(0xff000000ff)) * UINT64_C(0x271000000001)) >> 32;
-  return count;
+  return true;
 }
 
-/* Read digits; false if there are none, or too many. */
-static inline bool digits(struct text *text, int64_t *value) {
-  static const uint64_t power[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
-  uint64_t part = 0, found = 0;
-  unsigned count = some_digits(text->at, &found), all = count;
-  while (count == 8 && all < MOST_DIGITS) {
-    count = some_digits(text->at + all, &part);
-    if (count) found = found * power[count] + part;
-    all += count;
+/* Read a text of digits; false if there is anything else, nothing, or too much. */
+static inline bool digits(const char *at, const char *end, int64_t *value) {
+  size_t size = (size_t)(end - at), first = size & 7 ? size & 7 : 8;
+  uint64_t found, part;
+  if (!size || size > MOST_DIGITS || !few_digits(at, first, &found)) return false;
+  for (at += first; at < end; at += 8) {
+    if (!few_digits(at, 8, &part)) return false;
+    found = found * 100000000 + part;
   }
-  text->at += all;
   *value = (int64_t)found;
-  return all > 0 && all <= MOST_DIGITS && found <= INT64_MAX && text->at <= text->end;
+  return found <= INT64_MAX;
 }
 
-static inline bool number(struct text *text, struct column *column, int64_t row) {
+static inline bool number(const char *at, const char *end, struct column *column, int64_t row) {
   int64_t value;
-  return digits(text, &value) && value <= column->most && store(column, row, value);
+  return digits(at, end, &value) && value <= column->most && store(column, row, value);
 }
 
 /* Read epoch seconds as milliseconds: as a parser of floats has them, times 1000, to the nearest even number. */
-static inline bool epoch_time(struct text *text, struct column *column, int64_t row) {
+static inline bool epoch_time(const char *at, const char *end, struct column *column, int64_t row) {
   static const int64_t scale[FRACTION_DIGITS + 1] = {1000000, 100000, 10000, 1000, 100, 10, 1};
   int64_t seconds, fraction = 0;
-  if (!digits(text, &seconds) || seconds >= END_OF_TIME) return false;
-  if (text->at < text->end && *text->at == '.') {
-    const char *from = ++text->at;
-    if (!digits(text, &fraction) || text->at - from > FRACTION_DIGITS) return false;
-    fraction *= scale[text->at - from];
+  const char *point = end - FRACTION_DIGITS - 1;
+  if (point < at || *point != '.')
+    for (point = at; point < end && *point != '.';) point++;
+  if (!digits(at, point, &seconds) || seconds >= END_OF_TIME) return false;
+  if (point < end) {
+    if (end - point - 1 > FRACTION_DIGITS || !digits(point + 1, end, &fraction)) return false;
+    fraction *= scale[end - point - 1];
   }
   int64_t microseconds = seconds * 1000000 + fraction;
   if (microseconds == 0) return store(column, row, NO_TIME);
@@ -167,42 +189,32 @@ static int64_t number_of(struct words *words, const char *word, size_t size, uin
   return words->count * 2 <= words->mask || grow(words) ? number : REFUSED;
 }
 
-static inline bool word(struct text *text, char until, struct column *column, int64_t row) {
+static bool word(const char *at, const char *end, struct column *column, int64_t row) {
   struct words *words = column->words;
-  const char *from = text->at;
-  if (words->prefix_size && !memcmp(from, words->prefix, words->prefix_size)) from += words->prefix_size;
-  uint64_t hash = words->seed, ends;
-  size_t size = 0;
-  do {
-    if (size == LONGEST_WORD) return false;
-    uint64_t bytes = eight(from + size), differ = bytes ^ EACH(until);
-    ends = (differ - EACH(1)) & ~differ & EACH(0x80);
-    unsigned more = ends ? (unsigned)__builtin_ctzll(ends) / 8 : 8;
-    if (more < 8) bytes &= (UINT64_C(1) << 8 * more) - 1;
+  size_t size = (size_t)(end - at), prefix = words->prefix_size;
+  if (prefix && size >= prefix && *at == *words->prefix && !memcmp(at, words->prefix, prefix)) at += prefix, size -= prefix;
+  if (!size || size > LONGEST_WORD) return false;
+  uint64_t hash = words->seed;
+  for (size_t i = 0; i < size; i += 8) {
+    uint64_t bytes = eight(at + i);
+    if (size - i < 8) bytes &= (UINT64_C(1) << 8 * (size - i)) - 1;
     hash = (hash ^ bytes) * (words->seed | 1);
     hash ^= hash >> 32;
-    size += more;
-  } while (!ends);
-  text->at = from + size;
-  int64_t found = size && text->at <= text->end ? number_of(words, from, size, hash) : REFUSED;
+  }
+  int64_t found = number_of(words, at, size, hash);
   return found >= 0 && store(column, row, found);
 }
 
-static bool skipped(struct text *text, char until) {
-  while (text->at < text->end && *text->at != until && is_plain(*text->at)) text->at++;
-  return true;
-}
-
-static bool value(struct text *text, char until, struct column *column, int64_t row) {
+static inline bool value(const char *at, const char *end, struct column *column, int64_t row) {
   switch (column->kind) {
   case NUMBER:
-    return number(text, column, row);
+    return number(at, end, column, row);
   case TIME:
-    return epoch_time(text, column, row);
+    return epoch_time(at, end, column, row);
   case SKIPPED:
-    return skipped(text, until);
+    return are_plain(at, (size_t)(end - at));
   default:
-    return word(text, until, column, row);
+    return word(at, end, column, row);
   }
 }
 
@@ -212,10 +224,15 @@ static inline bool skip(struct text *text, const char *what, size_t size) {
   return true;
 }
 
+static inline bool skip_digits(struct text *text) {
+  const char *from = text->at;
+  while (text->at < text->end && *text->at >= '0' && *text->at <= '9') text->at++;
+  return text->at > from;
+}
+
 /* Whether a marker of the print plugin stands here, `--START (1)--` or `--END (1)--`, and its line ends. */
 static bool marker(struct text *text) {
-  int64_t process;
-  return (skip(text, "--START (", 9) || skip(text, "--END (", 7)) && digits(text, &process) && skip(text, ")--\n", 4);
+  return (skip(text, "--START (", 9) || skip(text, "--END (", 7)) && skip_digits(text) && skip(text, ")--\n", 4);
 }
 
 static bool begin(struct column *columns, int count) {
@@ -239,17 +256,23 @@ static void finish(struct column *columns, int count) {
 }
 
 static int64_t csv_rows(struct text text, struct lines *lines, int64_t row) {
+  if (text.at == text.end) return row;
+  /* Where values end is found beforehand: else each would wait for the one before it. */
+  const char *from = text.at, separator = lines->separator;
+  uint64_t marks = marks_of(from, separator, '\n');
+  int last = lines->count - 1;
   while (text.at < text.end) {
-    if (*text.at == '-') {
-      if (!marker(&text)) return REFUSED;
-      continue;
+    bool is_marker = *text.at == '-';
+    if (row == lines->rows && !is_marker) return REFUSED;
+    for (int i = is_marker ? last : 0; i <= last; i++) {
+      while (!marks) marks = marks_of(from += 64, separator, '\n');
+      const char *end = from + __builtin_ctzll(marks);
+      marks &= marks - 1;
+      if (*end != (i == last ? '\n' : separator)) return REFUSED;
+      if (is_marker ? !marker(&text) : !value(text.at, end, &lines->columns[i], row)) return REFUSED;
+      text.at = end + 1;
     }
-    if (row == lines->rows) return REFUSED;
-    for (int i = 0; i < lines->count; i++) {
-      char until = i == lines->count - 1 ? '\n' : lines->separator;
-      if (!value(&text, until, &lines->columns[i], row) || text.at >= text.end || *text.at++ != until) return REFUSED;
-    }
-    row++;
+    row += !is_marker;
   }
   return row;
 }
@@ -278,10 +301,9 @@ static bool is_purge_marker(const char *event, size_t size) {
 static int of_marker(struct text *text, int answer) {
   const char *ignored;
   size_t size;
-  int64_t number;
   if (!quoted(text, &ignored, &size) || !skip(text, ":", 1)) return REFUSED;
   skip(text, " ", 1);
-  return quoted(text, &ignored, &size) || digits(text, &number) ? answer : REFUSED;
+  return quoted(text, &ignored, &size) || skip_digits(text) ? answer : REFUSED;
 }
 
 /* Read a key and its value into its column; return which that is, or behind the last one with what only markers have. */
@@ -297,11 +319,14 @@ static int member(struct text *text, struct lines *lines, int64_t row, int likel
     *is_marker = is_purge_marker(from, size);
     return found;
   }
-  if (column->is_quoted && !skip(text, "\"", 1)) return REFUSED;
-  from = text->at;
-  if (!value(text, '"', column, row)) return REFUSED;
-  bool is_whole = column->is_quoted ? skip(text, "\"", 1) : *from != '0' || text->at - from == 1;
-  return is_whole ? found : REFUSED;
+  if (column->is_quoted) {
+    if (!quoted(text, &from, &size)) return REFUSED;
+  } else {
+    from = text->at;
+    if (!skip_digits(text) || (*from == '0' && text->at - from > 1)) return REFUSED;
+    size = (size_t)(text->at - from);
+  }
+  return value(from, from + size, column, row) ? found : REFUSED;
 }
 
 static int64_t json_rows(struct text text, struct lines *lines, int64_t row) {
