@@ -29,6 +29,7 @@ from cluster.model import CloudFormat, Cluster, KafkaSettings
 from cluster.reload import Reload
 from cluster.scalars import names
 from enrichment.inventory.asking import Watcher
+from ingest import quick
 from ingest.bridge import Bridge, Summary
 from ingest.cloud.files import CloudFiles, CloudReader, patterns
 from ingest.counters import Counters
@@ -36,7 +37,6 @@ from ingest.dead_letter import DeadLetters
 from ingest.flows.normalise import Clock
 from ingest.kafka.kafka_cli import follow_topic
 from ingest.metrics import serve_metrics
-from ingest.read import quick_records
 from ingest.read.counter_spool import spools
 from ingest.read.file_notices import tell_of_file
 from ingest.read.records import Gap
@@ -113,7 +113,7 @@ def ingest(
     """  # noqa: D301 - \b is click's mark for "keep these lines"
     keep_freed()
     stop = SignalEvent.of_stop()
-    quick_records.prepare(None if once else state or Path(cluster.bridge.state), log)
+    quick.prepare(None if once else state or Path(cluster.bridge.state), log)
     if kafka:
         as_asked = partial(_as_asked, url=influx_url, database=database, shard=shard, listen=metrics_listen)
         follow_topic(

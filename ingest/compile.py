@@ -3,12 +3,12 @@
 import sys
 
 from app.errors import ClusterflowError
+from ingest import quick
 from ingest.collect import quick_printf
-from ingest.read import quick_records
 
 if __name__ == "__main__":
     try:
-        for library in (quick_printf.LIBRARY, quick_records.LIBRARY):
+        for library in (quick_printf.LIBRARY, quick.LIBRARY):
             if not library.shipped.exists():
                 library.compile_to(library.shipped)
     except ClusterflowError as error:

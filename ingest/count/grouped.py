@@ -1,14 +1,17 @@
 """Sums of rows with equal keys, where the keys are numbers.
 
-Few different keys are counted in place. Otherwise the keys are sorted, each with its row's number in its lower bits:
-numpy sorts plain numbers many times faster than a hash table takes them in. Either way each row then has a place in the
-result, where its values are added one after the other: putting the values into the keys' order takes twice as long.
+Few different keys are counted in place. Otherwise the keys are sorted, each with its row's number in its lower bits; of
+keys that come again, each once, with our library in C. Either way each row then has a place in the result, where its
+values are added one after the other: putting the values into the keys' order takes twice as long.
 """
 
+import secrets
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from ingest import quick
 
 Ints = npt.NDArray[np.int64]
 
@@ -37,20 +40,25 @@ class Grouped:
 
     def sum(self, values: Ints) -> Ints:
         """Return the sum of each key's rows."""
-        return self._fold(np.add, values, 0)
+        return self._fold(np.add, "add_up", values, 0)
 
     def least(self, values: Ints) -> Ints:
         """Return the least value of each key's rows."""
-        return self._fold(np.minimum, values, np.iinfo(np.int64).max)
+        return self._fold(np.minimum, "keep_least", values, np.iinfo(np.int64).max)
 
     def largest(self, values: Ints) -> Ints:
         """Return the largest value of each key's rows."""
-        return self._fold(np.maximum, values, np.iinfo(np.int64).min)
+        return self._fold(np.maximum, "keep_largest", values, np.iinfo(np.int64).min)
 
-    def _fold(self, operation: np.ufunc, values: Ints, start: int) -> Ints:
+    def _fold(self, operation: np.ufunc, name: str, values: Ints, start: int) -> Ints:
         result = np.full(self.end, start, np.int64)
         # Numbers of any other kind would be taken one by one, which is thirty times as slow.
-        operation.at(result, self.places, np.asarray(values, np.int64))
+        values = np.ascontiguousarray(values, np.int64)
+        if (library := quick.library()) is not None and len(values) == len(self.places):
+            places = np.ascontiguousarray(self.places, np.int64)
+            getattr(library, name)(places.ctypes.data, values.ctypes.data, len(places), result.ctypes.data)
+        else:
+            operation.at(result, self.places, values)
         return self._of_keys(result)
 
     def _of_keys(self, found: Ints) -> Ints:
@@ -65,7 +73,24 @@ def grouped(keys: Ints, end: int) -> Grouped:
         end: all keys are below this.
     """
     if end <= max(len(keys), _FEW):
-        return Grouped(np.flatnonzero(np.bincount(keys, minlength=end)), keys, end)
+        found = np.flatnonzero(np.bincount(keys, minlength=end))
+        if len(found) and found[-1] >= end:
+            raise ValueError(f"a key is {found[-1]}: expected all below {end}")
+        return Grouped(found, keys, end)
+    if (library := quick.library()) is None:
+        return _sorted(keys, end)
+    keys = np.ascontiguousarray(keys, np.int64)
+    numbers, different = np.empty((2, len(keys)), np.int64)
+    seed = secrets.randbits(64)
+    count = library.number_keys(keys.ctypes.data, len(keys), seed, numbers.ctypes.data, different.ctypes.data)
+    if count < 0:
+        raise MemoryError
+    once = _sorted(different[:count], end)
+    return Grouped(once.keys, once.places[numbers], once.end)
+
+
+def _sorted(keys: Ints, end: int) -> Grouped:
+    """Return rows grouped by their keys, by sorting these."""
     bits = len(keys).bit_length()
     if (end - 1).bit_length() + bits <= _KEY_BITS:
         ordered = keys << bits
@@ -95,6 +120,8 @@ def renumbered(values: Ints, end: int) -> tuple[Ints, Ints]:
         found = grouped(values, end)
         return found.keys, found.places
     kinds = np.flatnonzero(np.bincount(values, minlength=1))
+    if len(kinds) == end:
+        return kinds, values
     numbers = np.zeros(end, np.int64)
     numbers[kinds] = np.arange(len(kinds))
     return kinds, numbers[values]

@@ -17,13 +17,13 @@ from cluster.cli import cluster_option
 from cluster.model import Cluster, KafkaFormat
 from cluster.reload import Reload, ignore_hangups
 from cluster.scalars import names
+from ingest import quick
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
 from ingest.kafka.publisher import Sender
 from ingest.kafka.relay import Relay
 from ingest.kafka.worker import KafkaWorker
 from ingest.metrics import serve_metrics
-from ingest.read import quick_records
 from ingest.read.counter_spool import spools
 from ingest.read.spool_place import spool_folder
 from store.influx import Store
@@ -83,7 +83,7 @@ def relay(
     counters = Counters()
     stop = SignalEvent.of_stop()
     ignore_hangups(log, stop, "relay", "it goes on where it was")
-    quick_records.prepare(None if once else Path(cluster.bridge.state), log)
+    quick.prepare(None if once else Path(cluster.bridge.state), log)
     with ExitStack() as cleanup:
         source, counters_source = spools(
             cleanup, cluster, folder, once=once, keep_files=keep_files, time_zone=time_zone, log=log

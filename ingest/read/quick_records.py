@@ -7,25 +7,18 @@ records are the same.
 import ctypes
 import secrets
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from app.compiled import Compiled
-from app.errors import ClusterflowError
-from app.log import Log
+from ingest import quick
 from ingest.flows.text_numbers import Words
 from ingest.read import records
 from ingest.read.readers_format import JSON_KEYS
 from ingest.read.readers_values import DEFAULTS, MAPPED, RANGES, REQUIRED, TEXTS, TIMES
 from ingest.read.records import Parsed
-
-LIBRARY = Compiled(Path(__file__).parent, ("quick_records.c",))
 
 _NO_TIME = np.iinfo(np.int64).min
 _SEPARATORS = ",;|\t"
@@ -72,59 +65,6 @@ class _CLines(ctypes.Structure):
     )
 
 
-_loaded: list[ctypes.CDLL] = []
-"""The one that was asked for."""
-
-
-def load(folder: Path, library: Compiled = LIBRARY) -> None:
-    """Load the library for all that this process reads.
-
-    Args:
-        folder: where it is compiled to, unless it is there or was shipped.
-        library: which one.
-
-    Raises:
-        ClusterflowError: it cannot be had; then all is read the slow way.
-    """
-    path = library.path(folder)
-    try:
-        _loaded[:] = [_opened(path)]
-    except OSError as error:
-        raise ClusterflowError(f"{path} cannot be loaded: {error}", "remove it, or choose another folder") from error
-
-
-def prepare(folder: Path | None, log: Log) -> None:
-    """Load the library as `load` does, or tell that all is read the slow way; None: only one that was shipped."""
-    if folder is None:
-        return
-    try:
-        load(folder)
-    except ClusterflowError as error:
-        costs = "records take up to three times as much processor time to read"
-        log.warning("reading_slowly", why=error, hint=f"{error.hint}; {costs}" if error.hint else costs)
-
-
-def _opened(path: Path) -> ctypes.CDLL:
-    library = ctypes.CDLL(str(path))
-    text = (ctypes.c_char_p, ctypes.c_size_t)
-    library.count_lines.argtypes = text
-    library.read_csv.argtypes = library.read_json.argtypes = (*text, ctypes.POINTER(_CLines))
-    library.count_lines.restype = library.read_csv.restype = library.read_json.restype = ctypes.c_int64
-    return library
-
-
-@cache
-def _shipped(library: Compiled = LIBRARY) -> ctypes.CDLL | None:
-    """Return the library that was compiled beforehand; None without one, or where it cannot be loaded."""
-    with suppress(OSError):
-        return _opened(library.shipped) if library.shipped.exists() else None
-    return None
-
-
-def _library() -> ctypes.CDLL | None:
-    return _loaded[0] if _loaded else _shipped()
-
-
 def read_csv(text: bytes, names: tuple[str, ...], separator: str) -> Parsed | None:
     """Return the records of lines of CSV and markers; None unless each line is good.
 
@@ -133,7 +73,7 @@ def read_csv(text: bytes, names: tuple[str, ...], separator: str) -> Parsed | No
         names: the record column that each CSV column fills; others are none.
         separator: between them.
     """
-    library = _library()
+    library = quick.library()
     if library is None or separator not in _SEPARATORS or not set(REQUIRED) <= set(names):
         return None
     table = _Table(text, names, library.count_lines(text, len(text)), separator=separator)
@@ -143,7 +83,7 @@ def read_csv(text: bytes, names: tuple[str, ...], separator: str) -> Parsed | No
 
 def read_json(text: bytes) -> Parsed | None:
     """Return the records of lines of JSON; None unless each is good, and all have the same keys."""
-    library = _library()
+    library = quick.library()
     if library is None:
         return None
     names = (_EVENT, *JSON_KEYS.values())

@@ -1,13 +1,30 @@
 """Sums of rows with equal keys are those of a plain loop: for few keys, for many, and for the largest there are."""
 
+import shutil
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import fields
 
 import numpy as np
 import pytest
 
+from app import compiled
+from ingest import quick
 from ingest.count.conversations import PROTOCOLS, Conversations, folded
 from ingest.count.grouped import grouped
+
+
+@pytest.fixture(params=["numpy", "C"], autouse=True)
+def _by_both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "numpy":
+            patch.setattr(quick, "library", lambda: None)
+        elif shutil.which(compiled.COMPILER) is None:
+            pytest.skip("no C compiler")
+        else:
+            library = quick._opened(quick.LIBRARY.path(tmp_path_factory.getbasetemp()))
+            patch.setattr(quick, "library", lambda: library)
+        yield
 
 
 @pytest.mark.parametrize(
@@ -38,6 +55,11 @@ def test_sums_beyond_what_a_float_holds_are_exact() -> None:
     values = np.array([1 << 60, 1, 1 << 60, 1], np.int64)
     for end in (2, 1 << 40):
         assert grouped(np.array([0, 0, 1, 0], np.int64), end).sum(values).tolist() == [(1 << 60) + 2, 1 << 60]
+
+
+def test_a_key_beyond_the_end_is_told() -> None:
+    with pytest.raises(ValueError, match="a key is 9: expected all below 7"):
+        grouped(np.array([3, 9], np.int64), 7)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from polars.testing import assert_frame_equal
 
 from app import compiled
 from app.errors import ClusterflowError
+from ingest import quick as own
 from ingest.flows.text_numbers import Words
 from ingest.read import quick_records, readers_csv, readers_json, records
 from ingest.read.readers_format import JSON_KEYS, Format, Kind
@@ -31,12 +32,12 @@ MOST = {records.NUMBER_COLUMN: 2**63 - 1, "PACKETS": records.MAX_COUNTER, "BYTES
 
 @pytest.fixture(scope="module", autouse=True)
 def _library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    before = quick_records._loaded.copy()
-    path = tmp_path_factory.mktemp("library") / quick_records.LIBRARY.name
-    quick_records.LIBRARY.compile_to(path)
-    quick_records._loaded[:] = [quick_records._opened(path)]
+    before = own._loaded.copy()
+    path = tmp_path_factory.mktemp("library") / own.LIBRARY.name
+    own.LIBRARY.compile_to(path)
+    own._loaded[:] = [own._opened(path)]
     yield
-    quick_records._loaded[:] = before
+    own._loaded[:] = before
 
 
 def a_good(title: str) -> some.SearchStrategy[str]:
@@ -235,11 +236,11 @@ def test_words_of_thousands_of_addresses() -> None:
 
 
 def test_what_cannot_be_loaded_is_told(tmp_path: Path) -> None:
-    (tmp_path / quick_records.LIBRARY.name).write_bytes(b"no library")
-    library = compiled.Compiled(Path(quick_records.__file__).parent, ("quick_records.c",))
+    (tmp_path / own.LIBRARY.name).write_bytes(b"no library")
+    library = compiled.Compiled(Path(own.__file__).parent, own.SOURCES)
     library.shipped = tmp_path / "none"
     assert library.path(tmp_path) == tmp_path / library.name
     with pytest.raises(ClusterflowError, match="cannot be loaded"):
-        quick_records.load(tmp_path, library)
+        own.load(tmp_path, library)
     library.shipped = tmp_path / library.name
-    assert quick_records._shipped(library) is None
+    assert own._shipped(library) is None
