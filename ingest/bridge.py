@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -41,7 +41,7 @@ from ingest.read.counter_samples import read_counter_samples
 from ingest.read.numbered import Habits
 from ingest.read.readers import read_chunk
 from ingest.read.records import Parsed
-from ingest.read.source import Chunk, Position, Source
+from ingest.read.source import Position, Source
 from ingest.readings import exporter_readings, listed_since, resident_bytes, unread_of
 from ingest.renewal import Renewal
 from ingest.rollup import Rollup, horizon
@@ -80,6 +80,16 @@ class Summary:
     """Whether a source that has an end was read to it."""
     unknown_rates: Mapping[str, int] = field(default_factory=dict)
     """Records by exporter that samples, and told no rate: counted as they stand."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A chunk that was read: its records, its bytes, of which file it is, and what was read of the source with it."""
+
+    parsed: Parsed
+    size: int
+    source: str
+    position: Position
 
 
 class Bridge:
@@ -156,8 +166,8 @@ class Bridge:
         self._position: Position = {}
         self._counters_position: Position = {}
         self._saved_positions: tuple[Position, Position] = {}, {}
-        # One thread parses the next chunk and one writes the last flush while this one computes: the work is in
-        # polars, zlib and the socket, which leave the interpreter to the others.
+        # One thread reads the next chunk and one writes the last flush while this one computes: the work is in the
+        # kernel, in C, zlib and the socket, which leave the interpreter to the others.
         self._parser = ThreadPoolExecutor(1, "parse")
         # One each: they look at it from different threads.
         self._habits = Habits(TemplateFile(Path(source.place)))
@@ -166,7 +176,7 @@ class Bridge:
         self._befell: set[str] = set()
         self._rates = KnownRates(self._templates)
         self._sender = ThreadPoolExecutor(1, "write")
-        self._ahead: tuple[Chunk, Future[Parsed]] | None = None
+        self._ahead: Future[_Read | None] | None = None
         self._sending: Future[None] | None = None
         self._pace = Pace(self._settings.flush)
         self._let_go: list[tuple[str, pl.DataFrame]] = []
@@ -343,20 +353,17 @@ class Bridge:
 
     def _step(self, progress: Progress) -> bool:
         """Read one chunk into the engine; False if there is none now."""
-        ahead = self._ahead or self._read_ahead()
-        self._ahead = None
-        if ahead is None:
+        ahead, self._ahead = self._ahead, None
+        # Whoever found nothing looked before we were asked.
+        read = (ahead.result() if ahead is not None else None) or self._parser.submit(self._read).result()
+        if read is None:
             return False
-        chunk, parsing = ahead
-        size, source, position = len(chunk.raw), chunk.source, chunk.position
-        # The text goes as soon as it is parsed: the next one is in memory by then.
-        del ahead, chunk
         if self._source.is_resumable:
             # What is read ahead when we are stopped is read again; a stream cannot be.
-            self._ahead = self._read_ahead()
-        parsed = parsing.result()
+            self._ahead = self._parser.submit(self._read)
+        parsed, source = read.parsed, read.source
         now = time.time()
-        self._counters.add(Stage.READ, "bytes", size)
+        self._counters.add(Stage.READ, "bytes", read.size)
         self._counters.add(Stage.READ, "records", parsed.frame.height)
         if parsed.repeated:
             self._counters.add(Stage.READ, "repeated_records", parsed.repeated)
@@ -376,8 +383,8 @@ class Bridge:
             self._bury(as_dead_letters(refused), source)
         self._engine.take_denied(parsed.denied, now)
         self._engine.take_gaps(parsed.gaps)
-        self._position = position
-        progress(size)
+        self._position = read.position
+        progress(read.size)
         return True
 
     def _step_counters(self) -> bool:
@@ -391,14 +398,18 @@ class Bridge:
         self._counters_position = chunk.position
         return True
 
-    def _read_ahead(self) -> tuple[Chunk, Future[Parsed]] | None:
-        """Begin to parse the next chunk; None if there is none now."""
+    def _read(self) -> "_Read | None":
+        """Read and parse the next chunk; None if there is none now."""
         chunk = self._source.next_chunk(_CHUNK_BYTES)
         if chunk is None:
             return None
-        if self._cloud is not None:
-            return chunk, self._parser.submit(self._cloud.read, chunk)
-        return chunk, self._parser.submit(read_chunk, chunk.raw, chunk.fmt, self._habits)
+        parsed = self._cloud.read(chunk) if self._cloud is not None else read_chunk(chunk.raw, chunk.fmt, self._habits)
+        return _Read(parsed, len(chunk.raw), chunk.source, chunk.position)
+
+    def _let_rest(self) -> None:
+        """Wait until nobody reads ahead, for what else is asked of the source."""
+        if self._ahead is not None:
+            wait([self._ahead])
 
     def _bury(self, dead: pl.DataFrame, source: str) -> None:
         bury(self._dead_letter, dead, source, counters=self._counters, log=self._log)
@@ -459,6 +470,7 @@ class Bridge:
         if self._archive is not None:
             self._archive.commit()
         self._saved_positions = self._position, self._counters_position
+        self._let_rest()
         self._source.release(self._position)
         if self._counters_source is not None:
             self._counters_source.release(self._counters_position)
@@ -606,6 +618,7 @@ class Bridge:
         now = time.time()
         window = int(now) // self._settings.window * self._settings.window
         counters = self._counters
+        self._let_rest()
         sources = [source for source in (self._source, self._counters_source) if source is not None]
         happened = sum((Counter(source.counts) for source in sources), Counter[str]())
         for reason, count in happened.items():

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -151,6 +151,7 @@ class Engine:
         # Of several engines that share the book, each holds numbers of its own.
         self._normaliser.addresses.before_reset(self._settle_sums)
         self._sequence = SequenceTracker()
+        self._losing: Future[dict[str, int]] | None = None
         self._vocabulary = Vocabulary()
         self._newest: int | None = None
         self._newest_sample: int | None = None
@@ -186,6 +187,7 @@ class Engine:
     @property
     def doubled(self) -> set[str]:
         """Return the addresses of exporters whose records come twice."""
+        self._note_losses()
         return self._sequence.doubled.told()
 
     @property
@@ -229,8 +231,9 @@ class Engine:
                 self._settle()
                 if self._normaliser.addresses.generation != generation:
                     flows, refused = self._normaliser.normalise(frame, int(now * 1000), exporters, ends)
-            lost_of = partial(self._sequence.lost, frame, exporters, is_numbered=is_numbered)
-            losing = self._beside.submit(lost_of) if lost is None else None
+            self._note_losses()
+            found = partial(self._sequence.lost, frame, exporters, is_numbered=is_numbered)
+            self._losing = self._beside.submit(found if lost is None else partial(dict, lost))
             wanted = self._once.wanted(flows)
             if self._archived is not None:
                 self._archived(archive_rows(flows, wanted, self._normaliser, self._settings.window))
@@ -245,7 +248,6 @@ class Engine:
             self._newest = max(self._newest or 0, int(flows.end.max()))
             if flows.is_sflow.any():
                 self._newest_sample = max(self._newest_sample or 0, int(flows.end[flows.is_sflow].max()))
-            self._note_losses(losing.result() if losing is not None else lost or {})
             self._note_exporters(flows, frame, exporters, now)
             self._count(flows)
         return refused
@@ -353,7 +355,10 @@ class Engine:
         )
         self._counters.add(Stage.NORMALISE, schema.EXPORTER_BYTES.name, int(flows.bytes.sum()))
 
-    def _note_losses(self, lost: Mapping[str, int]) -> None:
+    def _note_losses(self) -> None:
+        """Take note of the losses before the last batch, which are found beside what comes next."""
+        losing, self._losing = self._losing, None
+        lost = losing.result() if losing is not None else {}
         if not lost or self._newest is None:
             return
         window = self._newest // self._window_ms * self._settings.window
@@ -416,6 +421,7 @@ class Engine:
 
     def _settle(self) -> None:
         """Make partial points of all conversations taken, those included of which it is asked whose records count."""
+        self._note_losses()
         is_live = self._clock is Clock.LIVE
         kept = self._tables[schema.TRAFFIC.name].evicted_before // self._settings.window
         settled = self._once.settle(kept if is_live else None, self._aggregator.add)
@@ -492,6 +498,7 @@ class Engine:
 
     def notes(self) -> dict[str, Any]:
         """Return what `dump` has beside frames, as plain values."""
+        self._note_losses()
         return {
             "window": self._settings.window,
             "shard": self._settings.shard,

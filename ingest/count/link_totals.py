@@ -89,7 +89,7 @@ def link_sums(flows: Flows, shares: Shares, *, closed: int, seconds: int, books:
         # Equal records of one datagram share a line of pmacct's; of sFlow so do samples, and the line counts.
         schema.EXPORTER_RECORDS: records(np.where(flows.is_sflow, 1, flows.flows)),
         schema.EXPORTER_BYTES: shares.bytes,
-        schema.EXPORTER_SUPPRESSED: np.where(suppressed, shares.bytes, 0),
+        schema.EXPORTER_SUPPRESSED: shares.bytes * suppressed,
         schema.UNKNOWN_RATE: records(flows.unknown_rate) if flows.unknown_rate.any() else None,
         schema.ZERO_COUNTERS: records(flows.zero) if flows.zero.any() else None,
         schema.SKEWED: records(flows.skewed) if flows.skewed.any() else None,

@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 
 from ingest.count.doubled import DoubledExporters
-from ingest.count.grouped import Ints, grouped, renumbered
+from ingest.count.grouped import Grouped, Ints, grouped, renumbered
 from ingest.flows.text_numbers import Vocabulary, Words
 from ingest.read import records
 
@@ -330,8 +330,9 @@ class SequenceTracker:
             is_numbered: whether each row is one record. Else equal ones share a row, which says how many they are; and
                 losses of an exporter that counts flows itself (IE 3) stay unseen, since its rows say more.
         """
+        exporters = exporters or Vocabulary().words(frame.get_column(records.EXPORTER))
         if is_numbered:
-            self.doubled.take(frame)
+            self.doubled.take(frame, exporters)
         result: dict[str, int] = {}
         arrived = frame.get_column(records.ARRIVAL).max()
         slot = arrived // _BATCH_MS if isinstance(arrived, int) else None
@@ -392,13 +393,10 @@ class SequenceTracker:
             self._streams[exporter, domain, version] = _Stream(**{**values, "datagrams": datagrams, "table": table})
 
 
-def _datagrams(
-    frame: pl.DataFrame, exporters: Words | None, *, is_numbered: bool
-) -> Iterator[tuple[_Source, Ints, Ints]]:
+def _datagrams(frame: pl.DataFrame, exporters: Words, *, is_numbered: bool) -> Iterator[tuple[_Source, Ints, Ints]]:
     """Yield for every source the different numbers, ascending, and the records that came under each."""
-    exporters = exporters or Vocabulary().words(frame.get_column(records.EXPORTER))
-    columns = [frame.get_column(name) for name in (*_COLUMNS, records.FLOWS)]
-    is_known = np.isin(columns[0].to_numpy(), _VERSIONS)
+    columns = [frame.get_column(name) for name in _COLUMNS]
+    is_known = records.is_one_of(columns[0].to_numpy(), _VERSIONS)
     if exporters.texts.null_count():
         is_known &= exporters.texts.is_not_null().to_numpy()[exporters.codes]
     if (sequence := frame.get_column(records.SEQ)).null_count():
@@ -407,20 +405,19 @@ def _datagrams(
         return
     known = slice(None) if is_known.all() else np.flatnonzero(is_known)
     exporter = exporters.codes[known]
-    version, domain, number, size = (records.whole(column)[known] for column in columns)
+    version, domain, number = (records.whole(column)[known] for column in columns)
     domain_bits = int(domain.max()).bit_length()
     source = (exporter << _VERSION_BITS | version) << domain_bits | domain
     sources, source = renumbered(source, int(source.max()) + 1)
     # A source's numbers begin behind those of the one before: as a rule they are together, and so are all.
-    first = np.full(len(sources), number.max())
-    np.minimum.at(first, source, number)
-    last = np.zeros(len(sources), np.int64)
-    np.maximum.at(last, source, number)
+    by_source = Grouped(sources, source, len(sources))
+    first, last = by_source.least(number), by_source.largest(number)
     ends = np.cumsum(last - first + 1)
     above = first - np.append(0, ends[:-1])
     rows = grouped(number - above[source], int(ends[-1]))
     # What is no flow (see `two_way`) was a record all the same.
-    sizes = rows.count() if is_numbered else rows.sum(np.maximum(size, 1))
+    size = None if is_numbered else np.maximum(records.whole(frame.get_column(records.FLOWS))[known], 1)
+    sizes = rows.count() if size is None else rows.sum(size)
     begins = np.searchsorted(rows.keys, ends).tolist()
     for one, low, begin, end in zip(sources.tolist(), above.tolist(), [0, *begins[:-1]], begins, strict=True):
         name = exporters.texts[one >> domain_bits + _VERSION_BITS]

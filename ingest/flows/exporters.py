@@ -126,7 +126,7 @@ class ExporterBook:
             places = self._places.find(column)
         rest = self.names.index(UNLISTED) if UNLISTED in self.names else 0
         numbers = np.array([*self._texts.values(), rest], np.int64)
-        return np.asarray(numbers[places.fill_null(len(self._places)).to_numpy()], np.int64)
+        return np.asarray(numbers[records.whole(places, len(self._places))], np.int64)
 
     def by_protocol(self, exporters: Words, version: npt.NDArray[np.int64]) -> Words:
         """Return the exporters of records; sFlow of those that are listed for NetFlow has a name of its own.
@@ -143,10 +143,11 @@ class ExporterBook:
         texts = exporters.texts
         number = self.number(texts)
         is_second = (number < len(self.configured)) & ~self.is_sflow[number]
-        if not is_second.any():
+        theirs = is_sflow & is_second[exporters.codes]
+        if not theirs.any():
             return exporters
         own = pl.Series(self.names, dtype=pl.String).gather(number) + _SFLOW_OF
-        codes = np.where(is_sflow & is_second[exporters.codes], exporters.codes + len(texts), exporters.codes)
+        codes = np.where(theirs, exporters.codes + len(texts), exporters.codes)
         return Words(pl.concat([texts, own]), codes).of(np.ones(len(codes), np.bool_))
 
     def named_now(self, before: Mapping[str, str]) -> dict[str, str]:

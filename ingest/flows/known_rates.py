@@ -95,7 +95,7 @@ class KnownRates:
         """
         frame = self._without_garbage(parsed.frame)
         exporters = parsed.exporters or Vocabulary().words(frame.get_column(records.EXPORTER))
-        is_told = np.isin(frame.get_column(records.VERSION).to_numpy(), _IN_OPTIONS)
+        is_told = records.is_one_of(frame.get_column(records.VERSION).to_numpy(), _IN_OPTIONS)
         if exporters.texts.null_count():
             is_told &= exporters.texts.is_not_null().to_numpy()[exporters.codes]
         rows = np.flatnonzero(is_told)

@@ -22,6 +22,7 @@ Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.uint8]
 
+_NO_ADDRESS = -1
 _NO_PROTOCOL = 256
 _PORTS = 1 << 16
 _CONGESTION_EXPERIENCED = 3
@@ -134,16 +135,16 @@ class Normaliser:
         """
         exporters = exporters or Vocabulary().words(frame.get_column(records.EXPORTER))
         if ends is None:
-            src, dst = self.addresses.number(frame.get_column(records.SRC), frame.get_column(records.DST))
+            found = self.addresses.number(frame.get_column(records.SRC), frame.get_column(records.DST))
+            src, dst = (records.whole(one, _NO_ADDRESS) for one in found)
         else:
             (known,) = self.addresses.number(ends[0].texts)
-            src, dst = (known.gather(one.codes) for one in ends)
+            src, dst = (records.whole(known, _NO_ADDRESS)[one.codes] for one in ends)
         refused = []
-        if src.null_count() or dst.null_count():
-            bad = src.is_null() | dst.is_null()
+        if (bad := (src == _NO_ADDRESS) | (dst == _NO_ADDRESS)).any():
             refused.append(frame.filter(bad).with_columns(reason=pl.lit(records.Reason.BAD_ADDRESS.value)))
-            frame, src, dst = frame.filter(~bad), src.filter(~bad), dst.filter(~bad)
-            exporters = exporters.of((~bad).to_numpy())
+            frame, src, dst = frame.filter(~bad), src[~bad], dst[~bad]
+            exporters = exporters.of(~bad)
 
         exporter = self.exporters.number(exporters.texts)[exporters.codes]
         rate, unknown_rate = self._rates(exporter, _column(frame, records.SAMPLING_RATE))
@@ -162,19 +163,17 @@ class Normaliser:
         most = records.SUSPECT_COUNTER if is_suspect else records.MAX_COUNTER
         if max(float(one.max(initial=0)) for one in scaled) > most:
             too_large = (scaled[0] > most) | (scaled[1] > most)
-            keep = pl.Series(~too_large)
             reason = pl.lit(records.Reason.COUNTER_OUT_OF_RANGE.value)
-            refused.append(frame.filter(~keep).with_columns(reason=reason))
-            frame, src, dst = frame.filter(keep), src.filter(keep), dst.filter(keep)
+            refused.append(frame.filter(too_large).with_columns(reason=reason))
             kept = ~too_large
+            frame, src, dst = frame.filter(kept), src[kept], dst[kept]
             exporter, rate, unknown_rate = exporter[kept], rate[kept], unknown_rate[kept]
             packets, volume = packets[kept], volume[kept]
 
-        numbers = src.to_numpy().astype(np.int64), dst.to_numpy().astype(np.int64)
         flows = self._flows(
             frame,
             exporter=exporter,
-            addresses=numbers,
+            addresses=(src, dst),
             counters=(volume * rate, packets * rate),
             rate=rate,
             unknown_rate=unknown_rate,

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cluster.model import Service
+from ingest.read.records import is_one_of
 from store.schema import OTHER
 
 _PORTS = 1 << 16
@@ -100,8 +101,10 @@ class ServiceBook:
         base = protocol * _PORTS
         to = base + dst_port
         of_dst, of_src = self._flat[to], self._flat[base + src_port]
-        src_serves = np.where((of_src > 0) == (of_dst > 0), src_port < dst_port, of_src > 0)
-        src_serves &= ~np.isin(to >> 8, _ECHO_REQUESTS)
+        # By operators: `np.where` takes ten times as long where nobody foresees the next row.
+        is_listed, are_alike = of_src > 0, (of_src > 0) == (of_dst > 0)
+        src_serves = are_alike & (src_port < dst_port) | ~are_alike & is_listed
+        src_serves &= ~is_one_of(to >> 8, _ECHO_REQUESTS)
         if handshake is not None:
-            src_serves = np.where(handshake == NO_HANDSHAKE, src_serves, handshake == ANSWERS)
+            src_serves = src_serves & (handshake == NO_HANDSHAKE) | (handshake == ANSWERS)
         return np.where(src_serves, of_src, of_dst), src_serves

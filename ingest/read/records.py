@@ -3,6 +3,7 @@
 Counters are as printed: not yet multiplied by the sampling rate, not yet pro-rated over windows.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -165,14 +166,23 @@ def is_number(field: str) -> bool:
 
 def whole(column: pl.Series, missing: int = 0) -> npt.NDArray[np.int64]:
     """Return a column of whole numbers with something in place of what is missing."""
-    # polars makes a query of every operation on a column: many small ones take longer than the work itself.
-    present = column.fill_null(missing) if column.null_count() else column
-    return present.to_numpy().astype(np.int64, copy=False)
+    # polars makes a query of nearly every operation on a column, which takes longer than the work itself.
+    if column.null_count():
+        column = column.cast(pl.Int64).zip_with(column.is_not_null(), pl.Series([missing]))
+    return column.to_numpy().astype(np.int64, copy=False)
+
+
+def is_one_of(numbers: npt.NDArray[np.integer], wanted: Iterable[int]) -> npt.NDArray[np.bool_]:
+    """Return which numbers are some: of few, `np.isin` takes several times as long."""
+    found = np.zeros(len(numbers), np.bool_)
+    for one in wanted:
+        found |= numbers == one
+    return found
 
 
 def is_sflow(version: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """Return which records are sFlow's, by their column VERSION."""
-    return np.asarray((version == SFLOW) | (version == SFLOW_IP), np.bool_)
+    return is_one_of(version, (SFLOW, SFLOW_IP))
 
 
 def empty_records() -> pl.DataFrame:

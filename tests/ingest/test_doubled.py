@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from ingest.count.doubled import DoubledExporters
+from ingest.flows.text_numbers import Vocabulary
 from ingest.read.records import RECORD_SCHEMA, SFLOW
 
 EXPORTER = "10.0.0.1"
@@ -36,6 +37,10 @@ def samples(seq: int, elephants: int) -> list[Record]:
     return [(int(flow), 1500, seq) for flow in RANDOM.integers(0, elephants, 8)]
 
 
+def take(exporters: DoubledExporters, frame: pl.DataFrame) -> None:
+    exporters.take(frame, Vocabulary().words(frame.get_column("exporter")))
+
+
 @pytest.mark.parametrize(
     ("version", "made", "is_doubled"),
     [
@@ -54,7 +59,7 @@ def samples(seq: int, elephants: int) -> list[Record]:
 def test_who_sends_twice_is_told(version: int, made: Callable[[int], list[Record]], *, is_doubled: bool) -> None:
     exporters = DoubledExporters()
     for at in range(0, 60, 2):
-        exporters.take(batch(made(at), at, version=version))
+        take(exporters, batch(made(at), at, version=version))
     assert exporters.told() == ({EXPORTER} if is_doubled else set())
 
 
@@ -62,8 +67,8 @@ def test_it_is_seen_in_a_crowd_and_over_once_it_is_mended() -> None:
     exporters = DoubledExporters()
     crowd = [batch(flows(at, 2000), 0, exporter=f"10.0.0.{at}") for at in range(2, 12)]
     for _ in range(30):
-        exporters.take(pl.concat([*crowd, batch(flows(0, 500) * 2, 0)]))
+        take(exporters, pl.concat([*crowd, batch(flows(0, 500) * 2, 0)]))
     assert exporters.told() == {EXPORTER}
     for at in range(100, 160, 2):
-        exporters.take(batch(flows(at), at))
+        take(exporters, batch(flows(at), at))
     assert exporters.told() == set()
