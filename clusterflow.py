@@ -3,7 +3,10 @@
 import click
 
 from app.application import Application
+from app.garbage import look_rarely
 from app.version import own_version
+
+look_rarely()
 
 # By name: --help should not wait for what single commands import. In the order in which a site needs them.
 COMMANDS = {

@@ -218,6 +218,9 @@ class _Builder:
     def _value(self, event: yaml.Event, path: str, depth: int) -> Value:
         line = _line(event)
         self._faults.locate(path, line)
+        if event.__class__ is yaml.ScalarEvent and event.anchor is None and event.tag is None and depth <= MAX_DEPTH:
+            # Nearly all are such.
+            return Scalar(event.value, bool(event.style), line)
         if depth > MAX_DEPTH:
             problem = Problem(path, "nested too deeply", f"at most {MAX_DEPTH} levels", line=line)
             raise ConfigError(self._faults.source, [problem])

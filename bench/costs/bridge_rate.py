@@ -9,27 +9,14 @@ import os
 import shutil
 import sys
 import tempfile
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import click
-import polars as pl
 
-from app.log import Log
 from bench.costs.processes import line, tell_machine, timed
-from cluster.load import load_cluster
-from cluster.model import Retention
-from ingest.bridge import Bridge
-from ingest.counters import Counters
-from ingest.dead_letter import DeadLetters
-from ingest.flows.normalise import Clock
-from ingest.read.spool import Spool
 from simulate.demo.stack import command
-from store.influx import Series, Store
 from store.local_influxdb import LocalInfluxDB
 
 BARE_READ = """
@@ -40,48 +27,6 @@ for path in sys.argv[1:]:
 print(rows)
 """
 """All columns, types inferred: what anybody would write first. One file at a time, as the bridge reads."""
-
-
-class NoStore(Store):
-    """A store that takes everything and has nothing; `lines` counts the bytes of line protocol."""
-
-    lines = 0
-
-    def ensure(self, retentions: tuple[Retention, ...], tell: Callable[[str], None] = lambda _: None) -> None:
-        """Make nothing."""
-
-    def write(self, lines: bytes, retention: str) -> None:  # noqa: ARG002 - a store's
-        """Count and forget."""
-        self.lines += len(lines)
-
-    def execute(self, influxql: str) -> None:
-        """Do nothing."""
-
-    def query(self, influxql: str) -> list[Series]:  # noqa: ARG002 - a store's
-        """Know nothing: the database is new."""
-        return []
-
-    def frame(self, influxql: str) -> pl.DataFrame:  # noqa: ARG002 - a store's
-        """Know nothing: there is no rollup."""
-        return pl.DataFrame()
-
-
-@contextmanager
-def in_memory(config: Path, spool: Path) -> Iterator[Bridge]:
-    """Make a bridge from a spool that is read once to points that nobody keeps; its lists are read by then."""
-    cluster = load_cluster(config)
-    with tempfile.TemporaryDirectory(prefix="clusterflow-bench-") as name, Spool(spool, once=True) as source:
-        yield Bridge(
-            cluster,
-            NoStore(cluster.store),
-            source,
-            clock=Clock.BACKFILL,
-            state=Path(name) / "bridge",
-            dead_letter=DeadLetters(Path(name) / "dead-letters.jsonl"),
-            stop=threading.Event(),
-            log=Log(quiet=True),
-            counters=Counters(),
-        )
 
 
 @click.command()
@@ -109,7 +54,7 @@ def _measure(cluster: Path, spool: Path, flows: int, runs: int, file_format: str
     for run in range(runs):
         reads.append(timed([sys.executable, "-c", BARE_READ, *files]))
         line(step="polars_read", format=file_format, run=run, flows=flows, bytes=size, **reads[-1])
-        own = [sys.executable, "-m", "bench.costs.enrichment_cost", str(cluster), str(spool), str(flows)]
+        own = [sys.executable, "-m", "bench.costs.one_run", str(cluster), str(spool), str(flows)]
         bridges.append(timed(own))
         line(step="memory_run", format=file_format, run=run, flows=flows, bytes=size, **bridges[-1])
     ratios = [one["seconds"] / read["seconds"] for one, read in zip(bridges, reads, strict=True)]

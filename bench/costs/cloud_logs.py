@@ -15,7 +15,7 @@ import polars as pl
 
 from app.errors import ClusterflowError
 from app.log import Log
-from bench.costs.bridge_rate import NoStore
+from bench.costs.one_run import NoStore
 from bench.costs.processes import line, tell_machine, timed
 from cluster.load import load_cluster
 from cluster.model import CloudFormat, StoreSettings

@@ -7,11 +7,9 @@ Users are not among them: they are looked up by the analysis, not on the way of 
 import json
 import os
 import random
-import resource
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from ipaddress import IPv4Address
@@ -21,8 +19,7 @@ from typing import Any
 
 import click
 
-from app.heap import keep_freed
-from bench.costs.bridge_rate import in_memory, simulated
+from bench.costs.bridge_rate import simulated
 from bench.costs.processes import line, tell_machine
 from cluster.dump import dump_cluster
 from cluster.load import load_cluster
@@ -132,33 +129,10 @@ def _beside(enriched: list[dict[str, float]], plain: list[dict[str, float]], flo
 
 
 def measured(config: Path, spool: Path, flows: int) -> dict[str, float]:
-    """Run a bridge in a process of its own; see the end of this file."""
-    own = [sys.executable, "-m", "bench.costs.enrichment_cost", str(config), str(spool), str(flows)]
+    """Run a bridge in a process of its own."""
+    own = [sys.executable, "-m", "bench.costs.one_run", str(config), str(spool), str(flows)]
     done = subprocess.run(own, capture_output=True, text=True, check=False)
     if done.returncode:
         raise click.ClickException(done.stderr[-500:])
     found: dict[str, float] = json.loads(done.stdout)
     return found
-
-
-def _run(config: Path, spool: Path, flows: int) -> dict[str, float]:
-    started = time.process_time()
-    with in_memory(config, spool) as bridge:
-        ready, began = time.process_time(), time.monotonic()
-        records = bridge.run().records
-        seconds, used = time.monotonic() - began, time.process_time() - ready
-    if records != flows:
-        raise SystemExit(f"{records} records read, expected {flows}")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    return {
-        "seconds": round(seconds, 3),
-        "cpu_seconds": round(used, 3),
-        "reading_cpu_seconds": round(ready - started, 3),
-        "peak_mib": peak,
-    }
-
-
-if __name__ == "__main__":
-    # As the command does.
-    keep_freed()
-    click.echo(json.dumps(_run(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))))

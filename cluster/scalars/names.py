@@ -156,7 +156,8 @@ def _address_pattern(text: str) -> str:
     except ValueError as error:
         raise Bad(str(error)) from None
     # Between two addresses all are: only where one of them is none, the first that is none is looked for.
-    for address in () if _is_address(first) and _is_address(last) else expand(text):
+    are_good = _is_address(first) and (last == first or _is_address(last))
+    for address in () if are_good else expand(text):
         try:
             parse_address(address)
         except Bad as bad:

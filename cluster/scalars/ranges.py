@@ -49,6 +49,8 @@ def has_range(pattern: str) -> bool:
 
 def _read(pattern: str) -> tuple[list[str], list[tuple[int, int]], int]:
     """Return the texts around the ranges, with what number and how many digits each begins, and how far all count."""
+    if "{" not in pattern and "}" not in pattern:
+        return [pattern], [], 1
     if len(pattern) > LONGEST and has_range(pattern):
         raise ValueError(f"a range in a text of at most {LONGEST} characters")
     pieces = _RANGE.split(pattern)

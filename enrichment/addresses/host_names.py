@@ -4,12 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cluster.model import HostNaming, NamesFormat
+from cluster.model import HostNaming, NamesFormat, ReverseDns
 from enrichment.addresses.host_files import Names, load_names
-from enrichment.addresses.reverse_dns import ReverseNames
 from enrichment.list_states import HOSTS
 from enrichment.watched import WatchedFile
+
+if TYPE_CHECKING:
+    from enrichment.addresses.reverse_dns import ReverseNames
 
 KIND = "names"
 BY_DNS = "reverse DNS"
@@ -45,7 +48,7 @@ class HostNames:
             )
             for file in settings.files
         )
-        self._dns = ReverseNames(settings.reverse_dns) if settings.reverse_dns else None
+        self._dns = _asking(settings.reverse_dns) if settings.reverse_dns else None
 
     def refresh(self) -> bool:
         """Read again what has changed; return whether a file gives other names now."""
@@ -86,3 +89,9 @@ class HostNames:
         """Ask name servers no more."""
         if self._dns is not None:
             self._dns.close()
+
+
+def _asking(settings: ReverseDns) -> "ReverseNames":
+    from enrichment.addresses.reverse_dns import ReverseNames  # noqa: PLC0415 - slow to import, and few ask
+
+    return ReverseNames(settings)
