@@ -12,7 +12,7 @@ from app.compiled import Compiled
 from app.errors import ClusterflowError
 from app.log import Log
 
-SOURCES = ("read/quick_records.c", "count/quick_groups.c")
+SOURCES = ("read/quick_records.c", "count/quick_groups.c", "count/quick_pieces.c")
 LIBRARY = Compiled(Path(__file__).parent, SOURCES)
 
 _loaded: list[ctypes.CDLL] = []
@@ -55,6 +55,7 @@ def _opened(path: Path) -> ctypes.CDLL:
     library.number_keys.argtypes = (pointer, count, ctypes.c_uint64, pointer, pointer)
     for fold in (library.add_up, library.keep_least, library.keep_largest):
         fold.argtypes, fold.restype = (pointer, pointer, count, pointer), None
+    library.cut.argtypes, library.cut.restype = (pointer, pointer, count, count, count, *(pointer,) * 6), None
     for counted in (library.count_lines, library.read_csv, library.read_json, library.number_keys):
         counted.restype = count
     return library

@@ -5,10 +5,13 @@ Bytes are taken as evenly spread over [start, end). What has passed by a moment 
 always add up to the record.
 """
 
+import ctypes
 from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
+
+from ingest import quick
 
 Ints = npt.NDArray[np.int64]
 
@@ -79,8 +82,10 @@ def prorate(
     if not len(split):
         return Shares(record, first_window, volume, packets, flows, start, end, clamped)
 
-    # One row an edge within a record: the piece that begins there.
     edges = edges[split]
+    if (library := quick.library()) is not None:
+        return _cut(library, split, edges, window_ms, (start, end, first_window, *counts, clamped))
+    # One row an edge within a record: the piece that begins there.
     stop = np.cumsum(edges)
     own = np.repeat(split, edges)
     window = first_window[own] + np.arange(1, len(own) + 1) - np.repeat(stop - edges, edges)
@@ -105,6 +110,19 @@ def prorate(
         last=ends.upper(edge, end),
         clamped=np.concatenate([clamped, nothing]),
     )
+
+
+def _cut(library: ctypes.CDLL, split: Ints, edges: Ints, window_ms: int, columns: tuple[Ints, ...]) -> Shares:
+    """Return the pieces of records, given these, and which have how many edges in them."""
+    rows = len(columns[0])
+    pieces = np.zeros((8, rows + int(edges.sum())), np.int64)
+    record, first, last, window, volume, packets, flows, clamped = pieces
+    for piece, column in zip(pieces, (np.arange(rows), *columns), strict=True):
+        piece[:rows] = column
+    lists = (split, edges), (record, window, first, last, volume, packets)
+    before, behind = ([column.ctypes.data for column in some] for some in lists)
+    library.cut(*before, len(split), rows, window_ms, *behind)
+    return Shares(record, window, volume, packets, flows, first, last, clamped)
 
 
 @dataclass(frozen=True, slots=True)

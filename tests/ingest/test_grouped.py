@@ -1,30 +1,15 @@
 """Sums of rows with equal keys are those of a plain loop: for few keys, for many, and for the largest there are."""
 
-import shutil
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import fields
 
 import numpy as np
 import pytest
 
-from app import compiled
-from ingest import quick
 from ingest.count.conversations import PROTOCOLS, Conversations, folded
 from ingest.count.grouped import grouped
 
-
-@pytest.fixture(params=["numpy", "C"], autouse=True)
-def _by_both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "numpy":
-            patch.setattr(quick, "library", lambda: None)
-        elif shutil.which(compiled.COMPILER) is None:
-            pytest.skip("no C compiler")
-        else:
-            library = quick._opened(quick.LIBRARY.path(tmp_path_factory.getbasetemp()))
-            patch.setattr(quick, "library", lambda: library)
-        yield
+pytestmark = pytest.mark.usefixtures("by_both")
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,13 @@
 from fractions import Fraction
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.count.windows import MAX_SPAN_MS, Shares, prorate
+
+pytestmark = pytest.mark.usefixtures("by_both")
 
 COUNTER = st.integers(0, 1 << 50)
 RECORD = st.tuples(st.integers(0, 4_000_000_000_000), st.integers(0, 500_000), COUNTER, COUNTER)
