@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ingest.count.grouped import grouped
+from ingest.count.grouped import grouped, renumbered
 from ingest.count.windows import Shares
 from ingest.flows.normalise import Flags, Flows, Ints
 
@@ -23,8 +23,8 @@ VAGUE = 1 << _MARKS
 """A bit beside `marks`, of records whose bytes may have passed outside their times."""
 
 _KEY_BITS = 62
-_SLOT_BITS = 30
-"""Bits beyond which windows are numbered: the rest of a key needs up to 27."""
+_MOST_SLOTS = 1 << 30
+"""Windows beyond which they are numbered: ends, kinds and marks may be as many as a batch has rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,9 @@ def folded(parts: Sequence[Conversations]) -> Conversations:
 
 
 class _Keys:
-    """What rows are summed by as one number, with as few bits as the values at hand need.
+    """What rows are summed by: ends, kind and marks are one number, and with the window another one.
+
+    Rows of one conversation stand in many windows, so that the first is found among fewer, and the other one is small.
 
     Args:
         src, dst, kind, marks: as in Conversations.
@@ -174,59 +176,43 @@ class _Keys:
     """
 
     def __init__(self, src: Ints, dst: Ints, kind: Ints, marks: Ints, *, again: Ints, window: Ints) -> None:
-        self._windows: Ints | None = None
-        self._base = int(window.min())
-        self._slot_bits = (int(window.max()) - self._base).bit_length()
-        slots = window - self._base
-        if self._slot_bits > _SLOT_BITS:
-            # A clock that is wrong by millennia. Different windows are few.
-            self._windows, slots = np.unique(window, return_inverse=True)
-            self._slot_bits = len(self._windows).bit_length()
         # Different kinds are few, but their numbers are not.
-        self._kinds = np.flatnonzero(np.bincount(kind))
-        numbers = np.zeros(int(self._kinds[-1]) + 1, np.int64)
-        numbers[self._kinds] = np.arange(len(self._kinds))
+        self._kinds, kind = renumbered(kind, int(kind.max()) + 1)
         self._kind_bits = len(self._kinds).bit_length()
         self._dst_bits = int(dst.max()).bit_length()
         pair = src << self._dst_bits | dst
-        pair_bits = int(src.max()).bit_length() + self._dst_bits
         self._pairs: Ints | None = None
-        self._rests: Ints | None = None
-        self._rest_bits = self._kind_bits + _MARKS + self._slot_bits
-        if pair_bits + self._rest_bits > _KEY_BITS:
+        if int(src.max()).bit_length() + self._dst_bits + self._kind_bits + _MARKS > _KEY_BITS:
             self._pairs, pair = np.unique(pair, return_inverse=True)
-            pair_bits = len(self._pairs).bit_length()
-        if pair_bits + self._rest_bits > _KEY_BITS:
-            rest = numbers[kind] << _MARKS | marks
-            rest = np.concatenate([rest, rest[again]]) << self._slot_bits | slots
-            self._rests, rest = np.unique(rest, return_inverse=True)
-            self._rest_bits = len(self._rests).bit_length()
-            keys = np.concatenate([pair, pair[again]]) << self._rest_bits | rest
-        else:
-            keys = pair << self._kind_bits
-            keys |= numbers[kind]
-            keys <<= _MARKS
-            keys |= marks
-            keys <<= self._slot_bits
-            if len(again):
-                keys = np.concatenate([keys, keys[again]])
-            keys |= slots
-        self._rows = grouped(keys, int(keys.max()) + 1)
+        pair <<= self._kind_bits
+        pair |= kind
+        pair <<= _MARKS
+        pair |= marks
+        self._keys, number = renumbered(pair, int(pair.max()) + 1)
+        self._base = int(window.min())
+        self._slots = int(window.max()) - self._base + 1
+        slot = window - self._base
+        self._windows: Ints | None = None
+        if self._slots > _MOST_SLOTS:
+            # A clock that is wrong by millennia. Different windows are few.
+            self._windows, slot = np.unique(window, return_inverse=True)
+            self._slots = len(self._windows)
+        slot += (np.concatenate([number, number[again]]) if len(again) else number) * self._slots
+        self._rows = grouped(slot, len(self._keys) * self._slots)
 
     def sums(self, column: Callable[[str], Ints]) -> Conversations:
         """Return one row for each different key, given the rows' columns by their names."""
-        rows, keys = self._rows, self._rows.keys
-        pair, rest = keys >> self._rest_bits, keys & _mask(self._rest_bits)
+        rows = self._rows
+        number, slot = np.divmod(rows.keys, self._slots)
+        key = self._keys[number]
+        pair = key >> self._kind_bits + _MARKS
         if self._pairs is not None:
             pair = self._pairs[pair]
-        if self._rests is not None:
-            rest = self._rests[rest]
-        slot = rest & _mask(self._slot_bits)
         return Conversations(
             src=pair >> self._dst_bits,
             dst=pair & _mask(self._dst_bits),
-            kind=self._kinds[rest >> self._slot_bits + _MARKS],
-            marks=rest >> self._slot_bits & _mask(_MARKS),
+            kind=self._kinds[key >> _MARKS & _mask(self._kind_bits)],
+            marks=key & _mask(_MARKS),
             window=slot + self._base if self._windows is None else self._windows[slot],
             bytes=rows.sum(column("bytes")),
             packets=rows.sum(column("packets")),
