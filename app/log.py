@@ -38,7 +38,9 @@ class Log:
             text = " ".join([f"time={stamp}", f"level={level}", f"event={event}", *pairs])
         # A log on a full disk, or one whose reader has gone, is no reason to end.
         with contextlib.suppress(OSError):
-            print(text, file=sys.stderr, flush=True)  # noqa: T201 - this is the log
+            # In one piece: several threads write.
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
 
     def warning(self, event: str, **values: object) -> None:
         """Write a line of level ``warning``."""

@@ -398,7 +398,7 @@ class Bridge:
         self._counters_position = chunk.position
         return True
 
-    def _read(self) -> "_Read | None":
+    def _read(self) -> _Read | None:
         """Read and parse the next chunk; None if there is none now."""
         chunk = self._source.next_chunk(_CHUNK_BYTES)
         if chunk is None:

@@ -43,7 +43,7 @@ def prepare(folder: Path | None, log: Log) -> None:
     try:
         load(folder)
     except ClusterflowError as error:
-        costs = "records take up to three times as much processor time to read"
+        costs = "records take up to three times as much processor time to read, and more to add up"
         log.warning("reading_slowly", why=error, hint=f"{error.hint}; {costs}" if error.hint else costs)
 
 

@@ -24,7 +24,7 @@ VAGUE = 1 << _MARKS
 
 _KEY_BITS = 62
 _MOST_SLOTS = 1 << 30
-"""Windows beyond which they are numbered: ends, kinds and marks may be as many as a batch has rows."""
+"""Windows beyond which they are numbered: rows times windows must stay below 2^63."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +165,10 @@ def folded(parts: Sequence[Conversations]) -> Conversations:
 
 
 class _Keys:
-    """What rows are summed by: ends, kind and marks are one number, and with the window another one.
+    """What rows are summed by.
 
-    Rows of one conversation stand in many windows, so that the first is found among fewer, and the other one is small.
+    Ends, kind and marks make one number; the different ones are numbered. That number and the window make the key,
+    which so stays small.
 
     Args:
         src, dst, kind, marks: as in Conversations.

@@ -14,7 +14,7 @@ from ingest.flows.text_numbers import Words
 from ingest.read import records
 
 _ROWS = 2_048
-"""Of a batch, some so many are looked at."""
+"""Of a batch, about so many are looked at, or half as many."""
 _MOMENT_MS = 2_000
 _ENOUGH = 64
 _REMEMBERED = 256
@@ -33,7 +33,7 @@ class DoubledExporters:
         self._seen: dict[str, tuple[float, float]] = {}
 
     def take(self, frame: pl.DataFrame, exporters: Words) -> None:
-        """Take records (RECORD_SCHEMA), each of them in a row of its own, and who sent them by protocol."""
+        """Take records (RECORD_SCHEMA), each of them in a row of its own, and who sent them."""
         rows = _some(frame)
         alike = _alike(frame, exporters, rows)
         _, first, count = np.unique(alike, return_index=True, return_counts=True)

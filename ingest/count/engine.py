@@ -487,6 +487,7 @@ class Engine:
 
     def dump(self) -> tuple[Frames, dict[str, Any]]:
         """Return frames and notes from which `load` makes the same engine; nothing may be pending."""
+        self._note_losses()
         frames = {name: table.state for name, table in self._tables.items()} | self.frames_beside()
         return frames | self._once.frames(), self.notes()
 

@@ -1,8 +1,8 @@
 """Sums of rows with equal keys, where the keys are numbers.
 
-Few different keys are counted in place. Otherwise the keys are sorted, each with its row's number in its lower bits; of
-keys that come again, each once, with our library in C. Either way each row then has a place in the result, where its
-values are added one after the other: putting the values into the keys' order takes twice as long.
+Few different keys are counted in place. Otherwise the keys are sorted, each with its row's number in its lower bits;
+with our library in C, only the different ones are. Either way each row then has a place in the result, where its values
+are added one after the other: putting the values into the keys' order takes twice as long.
 """
 
 import secrets
@@ -120,7 +120,8 @@ def renumbered(values: Ints, end: int) -> tuple[Ints, Ints]:
         found = grouped(values, end)
         return found.keys, found.places
     kinds = np.flatnonzero(np.bincount(values, minlength=1))
-    if len(kinds) == end:
+    # All of them are there, and none beyond: what is behind the end would be refused below.
+    if len(kinds) == end and kinds[-1] == end - 1:
         return kinds, values
     numbers = np.zeros(end, np.int64)
     numbers[kinds] = np.arange(len(kinds))

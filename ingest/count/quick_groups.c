@@ -10,12 +10,16 @@ enum { NO_MEMORY = -1, FIRST_BITS = 14 };
 struct table {
   int32_t *slots;
   unsigned bits;
-  uint64_t odd; /* a number that nobody foresees: keys hold what senders choose */
+  uint64_t seed; /* a number that nobody foresees: keys hold what senders choose */
 };
 
 /* Return the slot of a key, or the free one that it may have. */
 static inline int32_t *slot_of(const struct table *table, const int64_t *different, int64_t key) {
-  uint64_t mask = (UINT64_C(1) << table->bits) - 1, place = (uint64_t)key * table->odd >> (64 - table->bits);
+  /* Mixed twice: once may put numbers in a row side by side. The constants are splitmix64's. */
+  uint64_t mixed = (uint64_t)key ^ table->seed;
+  mixed = (mixed ^ mixed >> 32) * UINT64_C(0xbf58476d1ce4e5b9);
+  mixed = (mixed ^ mixed >> 27) * UINT64_C(0x94d049bb133111eb);
+  uint64_t mask = (UINT64_C(1) << table->bits) - 1, place = mixed >> (64 - table->bits);
   while (table->slots[place] && different[table->slots[place] - 1] != key) place = (place + 1) & mask;
   return &table->slots[place];
 }
@@ -34,7 +38,7 @@ static int make(struct table *table, unsigned bits, const int64_t *different, in
  * Returns how many different ones there are; NO_MEMORY without memory.
  */
 int64_t number_keys(const int64_t *keys, int64_t rows, uint64_t seed, int64_t *numbers, int64_t *different) {
-  struct table table = {NULL, 0, seed | 1};
+  struct table table = {NULL, 0, seed};
   int64_t count = 0;
   if (rows > INT32_MAX || !make(&table, FIRST_BITS, different, 0)) return NO_MEMORY;
   for (int64_t row = 0; row < rows; row++) {

@@ -113,7 +113,10 @@ def prorate(
 
 
 def _cut(library: ctypes.CDLL, split: Ints, edges: Ints, window_ms: int, columns: tuple[Ints, ...]) -> Shares:
-    """Return the pieces of records, given these, and which have how many edges in them."""
+    """Return the pieces of records, given which of these have edges in them, and how many each.
+
+    The columns are their starts, ends, first windows, bytes, packets, flow records and clamped bytes.
+    """
     rows = len(columns[0])
     pieces = np.zeros((8, rows + int(edges.sum())), np.int64)
     record, first, last, window, volume, packets, flows, clamped = pieces

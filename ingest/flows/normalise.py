@@ -138,8 +138,8 @@ class Normaliser:
             found = self.addresses.number(frame.get_column(records.SRC), frame.get_column(records.DST))
             src, dst = (records.whole(one, _NO_ADDRESS) for one in found)
         else:
-            (known,) = self.addresses.number(ends[0].texts)
-            src, dst = (records.whole(known, _NO_ADDRESS)[one.codes] for one in ends)
+            known = records.whole(*self.addresses.number(ends[0].texts), _NO_ADDRESS)
+            src, dst = (known[one.codes] for one in ends)
         refused = []
         if (bad := (src == _NO_ADDRESS) | (dst == _NO_ADDRESS)).any():
             refused.append(frame.filter(bad).with_columns(reason=pl.lit(records.Reason.BAD_ADDRESS.value)))

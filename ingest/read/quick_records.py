@@ -109,6 +109,7 @@ class _Table:
         }
         self._values = {name: np.empty(rows, _TYPES[name][1]) for name in names if name in _TYPES}
         self._columns = (_CColumn * len(names))()
+        self._has_keys = bool(keys)
         for column, name in zip(self._columns, names, strict=True):
             if name in _TYPES:
                 values = self._values[name]
@@ -127,7 +128,7 @@ class _Table:
         values = {name: self._values[name][:rows] for name in names if name in self._values}
         texts = {name: self._words_of(name) for name in self._texts}
         words = {name: Words(texts[_table_of(name)], values[name].astype(np.int64)) for name in TEXTS if name in values}
-        _tell_sflow(values)
+        _tell_sflow(values, has_keys=self._has_keys)
         columns = [_series(name, dtype, values, words, rows) for name, dtype in records.RECORD_SCHEMA.items()]
         ends = words[records.SRC], words[records.DST]
         return Parsed(pl.DataFrame(columns), exporters=words.get(records.EXPORTER), ends=ends)
@@ -153,12 +154,14 @@ def _types() -> Mapping[str, tuple[int, Any]]:
 _TYPES = _types()
 
 
-def _tell_sflow(values: dict[str, npt.NDArray[Any]]) -> None:
-    """Tell sFlow from NetFlow v5, as `readers_values.finish` does."""
-    if records.VERSION not in values or records.START not in values:
+def _tell_sflow(values: dict[str, npt.NDArray[Any]], *, has_keys: bool) -> None:
+    """Tell sFlow from NetFlow v5, as `readers_values.finish` does: a column that CSV lacks says nothing, a key does."""
+    if records.VERSION not in values or (records.START not in values and not has_keys):
         return
     version = values[records.VERSION]
-    is_sflow = (version == 5) & (values[records.START] == _NO_TIME)
+    is_sflow = version == 5
+    if records.START in values:
+        is_sflow &= values[records.START] == _NO_TIME
     if is_sflow.any():
         version[is_sflow] = records.SFLOW
         if records.NUMBER in values:

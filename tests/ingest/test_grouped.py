@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ingest.count.conversations import PROTOCOLS, Conversations, folded
-from ingest.count.grouped import grouped
+from ingest.count.grouped import grouped, renumbered
 
 pytestmark = pytest.mark.usefixtures("by_both")
 
@@ -40,6 +40,21 @@ def test_sums_beyond_what_a_float_holds_are_exact() -> None:
     values = np.array([1 << 60, 1, 1 << 60, 1], np.int64)
     for end in (2, 1 << 40):
         assert grouped(np.array([0, 0, 1, 0], np.int64), end).sum(values).tolist() == [(1 << 60) + 2, 1 << 60]
+
+
+def test_a_value_beyond_the_end_is_told() -> None:
+    with pytest.raises(IndexError):
+        renumbered(np.array([0, 2], np.int64), 2)
+
+
+@pytest.mark.parametrize("drawn", [0, 1, 1 << 40, (1 << 64) - 1])
+def test_keys_in_a_row_are_found_at_once(drawn: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is drawn: a multiplication by it could put all of these side by side, where this took minutes."""
+    monkeypatch.setattr("secrets.randbits", lambda _: drawn)
+    keys = np.repeat(np.arange(1 << 17, dtype=np.int64), 2) << 20
+    found = grouped(keys, 1 << 40)
+    assert (found.keys == keys[::2]).all()
+    assert (found.count() == 2).all()
 
 
 def test_a_key_beyond_the_end_is_told() -> None:

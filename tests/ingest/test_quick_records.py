@@ -194,6 +194,16 @@ def test_good_json_is_read_as_polars_reads_it(rows: list[tuple[str, ...]], *, sp
     same(quick, readers_json._read_clean(text, JSON))
 
 
+def test_records_without_a_key_of_starts_are_sflows_and_without_a_column_they_may_be_any() -> None:
+    text = b'{"ip_src":"10.0.0.1","ip_dst":"10.0.0.2","bytes":1,"export_proto_version":5}\n'
+    quick = quick_records.read_json(text)
+    assert quick is not None
+    assert quick.frame.get_column(records.VERSION).to_list() == [records.SFLOW]
+    same(quick, readers_json._read_clean(text, JSON))
+    text, fmt = b"10.0.0.1,10.0.0.2,1,5\n", Format(Kind.CSV, "SRC_IP,DST_IP,BYTES,EXPORT_PROTO_VERSION")
+    same(quick_csv(text, fmt), readers_csv._read_clean(text, fmt))
+
+
 @pytest.mark.thorough
 @settings(deadline=None)
 @given(rows=some.lists(a_record(records.SPOOL_COLUMNS), min_size=1, max_size=4), seed=some.integers(0, 2**32))
