@@ -135,10 +135,11 @@ class Normaliser:
         """
         exporters = exporters or Vocabulary().words(frame.get_column(records.EXPORTER))
         if ends is None:
-            found = self.addresses.number(frame.get_column(records.SRC), frame.get_column(records.DST))
-            src, dst = (records.whole(one, _NO_ADDRESS) for one in found)
+            columns = (frame.get_column(name) for name in (records.SRC, records.DST))
+            src, dst = (records.whole(one, _NO_ADDRESS) for one in self.addresses.number(*columns))
         else:
-            known = records.whole(*self.addresses.number(ends[0].texts), _NO_ADDRESS)
+            (found,) = self.addresses.number(ends[0].texts)
+            known = records.whole(found, _NO_ADDRESS)
             src, dst = (known[one.codes] for one in ends)
         refused = []
         if (bad := (src == _NO_ADDRESS) | (dst == _NO_ADDRESS)).any():
