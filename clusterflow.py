@@ -2,8 +2,7 @@
 
 import click
 
-from app.application import Application
-from app.garbage import look_rarely
+from app.application import Application, look_rarely
 from app.version import own_version
 
 look_rarely()

@@ -17,7 +17,7 @@ from pathlib import Path
 from app.heap import keep_freed  # isort: skip
 import polars as pl
 
-from app.garbage import look_rarely
+from app.application import look_rarely
 from app.log import Log
 from cluster.load import load_cluster
 from cluster.model import Retention

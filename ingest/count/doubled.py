@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from ingest.count.grouped import Ints
+from ingest.count.grouped import Ints, mixed
 from ingest.flows.text_numbers import Words
 from ingest.read import records
 
@@ -23,7 +23,6 @@ _SHARE = 0.75
 """Samples of large flows without a cache come by chance: of one or three as often as of two. No more than 0.36 are."""
 _MOST = 4_096
 _NUMBERS = (records.SRC_PORT, records.DST_PORT, records.PROTOCOL, records.BYTES, records.PACKETS)
-_ODD, _HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 
 class DoubledExporters:
@@ -74,8 +73,4 @@ def _alike(frame: pl.DataFrame, exporters: Words, rows: Ints) -> npt.NDArray[np.
     numbers += [exporters.codes[rows], arrived // _MOMENT_MS]
     numbers.append(np.where(records.is_sflow(version), sequence + (domain << 32), -1))
     ends = (frame.get_column(name).gather(rows).hash().to_numpy() for name in (records.SRC, records.DST))
-    alike = np.zeros(len(rows), np.uint64)
-    for part in (*ends, *(one.view(np.uint64) for one in numbers)):
-        alike = (alike ^ part) * _ODD
-        alike ^= alike >> _HALF
-    return alike
+    return mixed(next(ends), (*ends, *numbers))

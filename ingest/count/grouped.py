@@ -6,6 +6,7 @@ are added one after the other: putting the values into the keys' order takes twi
 """
 
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,9 @@ import numpy.typing as npt
 from ingest import quick
 
 Ints = npt.NDArray[np.int64]
+
+ODD = np.uint64(0x9E3779B97F4A7C15)
+"""To multiply by: it moves each bit of a number into all higher ones."""
 
 _KEY_BITS = 63
 _FEW = 1 << 16
@@ -107,6 +111,13 @@ def _sorted(keys: Ints, end: int) -> Grouped:
     places = np.empty(len(keys), np.int64)
     places[order] = is_new.cumsum() - 1
     return Grouped(different, places, len(different))
+
+
+def mixed(key: npt.NDArray[np.uint64], columns: Iterable[npt.NDArray[np.integer]]) -> npt.NDArray[np.uint64]:
+    """Return a number for each row: the same for those with the same key and columns, as good as never for others."""
+    for column in columns:
+        key = (key ^ column.astype(np.uint64)) * ODD
+    return key
 
 
 def renumbered(values: Ints, end: int) -> tuple[Ints, Ints]:

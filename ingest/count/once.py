@@ -30,7 +30,7 @@ from cluster.model import Cluster
 from ingest.checkpoint import Frames, Later
 from ingest.count import remembered
 from ingest.count.conversations import PROTOCOLS, VAGUE, Conversations, counted, marks_of, opens
-from ingest.count.grouped import grouped, renumbered
+from ingest.count.grouped import ODD, grouped, mixed, renumbered
 from ingest.count.remembered import Chunk, Columns, Owners, chunk_of
 from ingest.count.sightings import NOBODY, PLACE_BITS, SLACK_MS, Seen, is_loose, sightings
 from ingest.count.windows import Shares, prorate
@@ -264,7 +264,7 @@ class Once:
             hashes = np.concatenate([hashes, _hashes(book.keys[hashes.shape[1] :])], axis=1)
         self._hashes = book.generation, hashes
         rest = (ports[0] << 16 | ports[1]) * _HAS_PORTS[protocol] << 9 | protocol
-        numbers = rest.view(np.uint64) * _ODD
+        numbers = rest.view(np.uint64) * ODD
         numbers += hashes[0][src]
         numbers += hashes[1][dst]
         return numbers
@@ -874,9 +874,6 @@ def _apart(found: list[tuple[Chunk, Ints]]) -> Iterator[list[tuple[Chunk, Ints]]
             yield picked
 
 
-_ODD = np.uint64(0x9E3779B97F4A7C15)
-
-
 def _some(columns: Columns, wanted: Flags) -> Columns:
     rows = np.flatnonzero(wanted)
     return columns if len(rows) == len(wanted) else {name: column[rows] for name, column in columns.items()}
@@ -901,8 +898,7 @@ def _folded(columns: Columns, offset: int, window_ms: int) -> Columns:
     end = start + columns[remembered.SPAN]
     key = columns[remembered.CONVERSATION]
     beside = (columns[name] for name in (schema.EXPORTER, remembered.QUALITY, remembered.MARKS))
-    for column in ((start + offset) // window_ms, *beside):
-        key = (key ^ column.astype(np.uint64)) * _ODD
+    key = mixed(key, ((start + offset) // window_ms, *beside))
     kinds = grouped((key >> np.uint64(2)).view(np.int64), 1 << 62)
     first = kinds.least(np.arange(len(start)))
     begin = kinds.least(start)
