@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 from grafanalib import core
@@ -12,23 +11,21 @@ from app.errors import UserError
 from cluster.model import Cluster
 from cluster.own_code import EXPECTED, faults_of, load_file
 from dashboards.board import Page, dashboard, to_json
+from dashboards.registry import BOARDS, RUNBOOK, RUNBOOK_FILE, board_file
 
 _UID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
-def own_boards(cluster: Cluster, shipped: Mapping[str, str]) -> dict[str, str]:
+def own_boards(cluster: Cluster) -> dict[str, str]:
     """Return what the files of `cluster.boards` make: file name -> JSON, in their order.
-
-    Args:
-        cluster: says which files.
-        shipped: the same of the boards that are shipped.
 
     Raises:
         UserError: a file cannot be run, or does not give what it should.
     """
-    files = dict(shipped)
-    # Grafana writes none of a folder's boards while two have one uid or one title.
-    taken = {json.loads(text)[key] for text in shipped.values() for key in ("uid", "title")}
+    files: dict[str, str] = {}
+    # Grafana writes none of a folder's boards while two have one uid or one title; nor may a file replace one of ours.
+    taken = {name for board in (*BOARDS.values(), RUNBOOK) for name in (board.uid, board.title)}
+    reserved = {RUNBOOK_FILE, *map(board_file, BOARDS)}
     for text in cluster.boards:
         path = Path(text)
         build = getattr(load_file(path, "boards"), "boards", None)
@@ -38,11 +35,11 @@ def own_boards(cluster: Cluster, shipped: Mapping[str, str]) -> dict[str, str]:
             for made in build(cluster):
                 board = _board(cluster, made)
                 name = f"{board.uid}.json"
-                if name in files or {board.uid, board.title} & taken:
+                if name in reserved or name in files or {board.uid, board.title} & taken:
                     raise UserError(f"board {board.uid} ({board.title}): there is one of this uid or title already")
                 taken |= {board.uid, board.title}
                 files[name] = to_json(board) if isinstance(made, Page) else _as_it_is(board)
-    return {name: text for name, text in files.items() if name not in shipped}
+    return files
 
 
 def _board(cluster: Cluster, made: object) -> core.Dashboard:

@@ -10,7 +10,7 @@ from cluster.model import Cluster, Secret, StoreApi
 from dashboards.board import dashboard, pages_sorted, to_json
 from dashboards.boards import coverage
 from dashboards.own_boards import own_boards
-from dashboards.registry import BOARDS, FOLDER, HOME
+from dashboards.registry import BOARDS, FOLDER, HOME, board_file
 
 PREFIX = "grafana"
 """Folder of everything for Grafana, below the provisioning folder."""
@@ -49,11 +49,6 @@ def boards(cluster: Cluster, skipped: Sequence[str] | None = None) -> dict[str, 
     return {str(page.board): to_json(dashboard(cluster, page)) for page in pages}
 
 
-def board_file(board: str) -> str:
-    """Return the file name of a board."""
-    return f"{board.replace('_', '-')}.json"
-
-
 def artefacts(cluster: Cluster, installed: str = INSTALLED, skipped: Sequence[str] | None = None) -> dict[str, str]:
     """Return the generated files, path below the provisioning folder -> text.
 
@@ -62,9 +57,10 @@ def artefacts(cluster: Cluster, installed: str = INSTALLED, skipped: Sequence[st
         installed: folder in which Grafana will find what lies below `PREFIX` here.
         skipped: a line for each rule, or part of one, that is not generated; None where that is not known.
     """
+    # The site's own first: who mends a mistake in one need not wait for ours.
+    own = own_boards(cluster)
     shipped = {board_file(name): text for name, text in boards(cluster, skipped).items()}
-    every = {**shipped, **own_boards(cluster, shipped)}
-    files = {f"{DASHBOARDS}/{name}": text for name, text in every.items()}
+    files = {f"{DASHBOARDS}/{name}": text for name, text in {**shipped, **own}.items()}
     files[f"{DASHBOARDS}/clusterflow.yaml"] = _provider(cluster, installed)
     files[f"{PREFIX}/datasources/clusterflow.yaml"] = _datasource(cluster)
     files[f"{PREFIX}/plugins/clusterflow.yaml"] = _document(cluster, {"apps": []})

@@ -183,8 +183,19 @@ BOARDS = {
 HOME = "noc_wall"
 """The board that Grafana opens with."""
 
+RUNBOOK = Board("cf-runbook", "Runbook", "What to do when an alert comes?", ())
+"""Made of the rules, a panel each; their ids follow from the rules' names."""
+
+RUNBOOK_FILE = "runbook.json"
+"""Its file name."""
+
 FOLDER = "clusterflow"
 """Grafana folder of boards and rules, one for both: a label of every alert."""
+
+
+def board_file(board: str) -> str:
+    """Return the file name of a board by its name here."""
+    return f"{board.replace('_', '-')}.json"
 
 
 def panel_ref(board: str, panel: str) -> PanelRef:

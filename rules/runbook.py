@@ -10,11 +10,9 @@ from zlib import crc32
 
 from cluster.model import Cluster
 from dashboards.board import SCHEMA_VERSION, TAG
+from dashboards.registry import RUNBOOK
 from rules.common.texts import WHAT_TO_DO
 from rules.rule import Rule, RuleSet
-
-UID = "cf-runbook"
-TITLE = "Runbook"
 
 _INTRODUCTION = 1
 _IDS, _FIRST_ID = 900_000, 100
@@ -28,7 +26,7 @@ def address(cluster: Cluster, rule_id: str) -> str:
     settings = cluster.grafana
     if settings.runbook_url is not None:
         return f"{settings.runbook_url}#{rule_id}"
-    return f"{settings.url.rstrip('/')}/d/{UID}?viewPanel={panel_id(rule_id)}"
+    return f"{settings.url.rstrip('/')}/d/{RUNBOOK.uid}?viewPanel={panel_id(rule_id)}"
 
 
 def panel_id(rule_id: str) -> int:
@@ -47,7 +45,7 @@ def sections() -> dict[str, str]:
 def board(cluster: Cluster, rule_set: RuleSet) -> str:
     """Return the board's JSON: the introduction, then a panel for each rule of the cluster."""
     known = sections()
-    texts = [(_INTRODUCTION, TITLE, known[""])]
+    texts = [(_INTRODUCTION, RUNBOOK.title, known[""])]
     texts += [(panel_id(rule.id), rule.id, known.get(rule.id) or _of_own(rule)) for rule in rule_set.rules]
     panels, row = [], 0
     for number, title, text in texts:
@@ -57,8 +55,8 @@ def board(cluster: Cluster, rule_set: RuleSet) -> str:
         panels.append({"id": number, "type": "text", "title": title, "gridPos": place, "options": options})
         row += height
     document = {
-        "uid": UID,
-        "title": TITLE,
+        "uid": RUNBOOK.uid,
+        "title": RUNBOOK.title,
         "description": f"What to do when an alert comes. ({cluster.name})",
         "tags": [TAG],
         "schemaVersion": SCHEMA_VERSION,
@@ -86,7 +84,7 @@ def _linked(text: str) -> str:
         words, target = match[1], match[2]
         if target.startswith("#"):
             # Grafana's sanitiser takes a link that begins with a dot or a scheme.
-            return f"[{words}](./{UID}?viewPanel={panel_id(target[1:])})"
+            return f"[{words}](./{RUNBOOK.uid}?viewPanel={panel_id(target[1:])})"
         return match[0] if "://" in target else f"{words} (docs/{target.partition('#')[0]})"
 
     return _LINK.sub(link, text)

@@ -16,7 +16,7 @@ from app.errors import UserError
 from cluster.model import Cluster, NotificationTarget, Role
 from dashboards.provision import PREFIX as GRAFANA
 from dashboards.provision import reference
-from dashboards.registry import FOLDER
+from dashboards.registry import FOLDER, RUNBOOK_FILE
 from rules import runbook
 from rules.evaluate.evaluator import ERROR_ALERT, NO_DATA_ALERT
 from rules.grafana import history_contact, mute_times, notices
@@ -32,7 +32,7 @@ CONTACT_POINTS = f"{PREFIX}/contact-points.yaml"
 POLICIES = f"{PREFIX}/policies.yaml"
 TEMPLATES = f"{PREFIX}/templates.yaml"
 MUTE_TIMES = f"{PREFIX}/mute-times.yaml"
-RUNBOOK = f"{GRAFANA}/dashboards/runbook.json"
+RUNBOOK = f"{GRAFANA}/dashboards/{RUNBOOK_FILE}"
 
 DEFAULT_CONTACT = "clusterflow-nobody"
 """Contact point of alerts that no target of cluster.yaml takes: they stay on the boards and are sent to nobody."""

@@ -12,9 +12,8 @@ from PIL import Image
 from playwright.sync_api import BrowserContext
 from seen import Demo
 
-from dashboards.registry import BOARDS, HOME
+from dashboards.registry import BOARDS, HOME, RUNBOOK
 from reporting.incident.line_chart import WIDTH
-from rules import runbook
 
 pytestmark = [
     pytest.mark.end_to_end,
@@ -22,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(bool(seen.why_not()), reason=seen.why_not() or "there is a Grafana"),
 ]
 
-UIDS = [*(board.uid for board in BOARDS.values()), runbook.UID]
+UIDS = [*(board.uid for board in BOARDS.values()), RUNBOOK.uid]
 LEAST_LETTERS, LEAST_NUMBER = 20, 60
 """Pixels that are legible from three metres."""
 

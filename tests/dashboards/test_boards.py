@@ -36,9 +36,9 @@ from dashboards.filled_queries import expand, own_range
 from dashboards.panels import Limit, pair_titles
 from dashboards.parts import matrix, transport
 from dashboards.parts.spread import SLOWEST
-from dashboards.provision import artefacts, board_file, boards, kiosk_uids
+from dashboards.provision import artefacts, boards, kiosk_uids
 from dashboards.registry import BOARDS as REGISTERED
-from dashboards.registry import HOME, panel_ref
+from dashboards.registry import HOME, board_file, panel_ref
 from operations import generated
 from rules.registry import rules_of
 from store import schema

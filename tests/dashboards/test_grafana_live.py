@@ -16,8 +16,8 @@ from dashboards import playlist
 from dashboards import variables as var
 from dashboards.board import TAG
 from dashboards.filled_queries import own_range
-from dashboards.provision import artefacts, board_file, boards, kiosk_uids
-from dashboards.registry import BOARDS, FOLDER, HOME
+from dashboards.provision import artefacts, boards, kiosk_uids
+from dashboards.registry import BOARDS, FOLDER, HOME, board_file
 from operations.build import write
 from store.local_influxdb import LocalInfluxDB
 

@@ -110,6 +110,8 @@ UNREGISTERED = PAGE.replace('Face("words"', 'Face("wrods"')
         (PAGE.replace("boards(cluster):", "boards(cluster):\n    {}['no_such_key']"), ":9: KeyError: no_such_key ("),
         (PAGE.replace('"my-team"', '"cf-egress"'), ": board cf-egress (My team): there is one of this uid or title"),
         (PAGE.replace('"My team"', '"Explore"'), ": board my-team (Explore): there is one of this uid or title"),
+        (PAGE.replace('"My team"', '"Runbook"'), ": board my-team (Runbook): there is one of this uid or title"),
+        (PAGE.replace('"my-team"', '"noc-wall"'), ": board noc-wall (My team): there is one of this uid or title"),
         (PAGE.replace('("words",)', '("words")'), ":6: ValueError: board my-team: panels: expected a tuple of names"),
         (PAGE.replace('("words",)', '("words", "words")'), ":6: ValueError: board my-team: panels: expected a tuple"),
         (PAGE.replace('"My team"', '""'), ":6: ValueError: board my-team: no title"),

@@ -15,6 +15,7 @@ from app.units import parse_duration
 from cluster.load import load_cluster
 from cluster.model import Maintenance, NotificationTarget, Retention, Secret
 from dashboards.registry import FOLDER as FOLDER_TITLE
+from dashboards.registry import RUNBOOK
 from operations.build import write
 from operations.generated import artefacts
 from rules import runbook
@@ -194,7 +195,7 @@ def test_maintenance_arrives(live: Live) -> None:
 
 
 def test_the_runbook_is_there(live: Live) -> None:
-    board = live.grafana.get(f"/api/dashboards/uid/{runbook.UID}")["dashboard"]
+    board = live.grafana.get(f"/api/dashboards/uid/{RUNBOOK.uid}")["dashboard"]
     assert {panel["id"] for panel in board["panels"]} >= {runbook.panel_id(rule.id) for rule in RULES}
 
 
