@@ -162,7 +162,7 @@ _MARKED = {
         "tests/kafka", "tests/ingest/test_pmacct_daemons.py", "tests/ingest/test_pmacct_captures.py",
         "tests/ingest/test_pmacct_config.py", "tests/ingest/test_pmacct_templates_path.py",
         "tests/simulate/test_simulate_pmacct.py", "tests/simulate/test_simulate_polls.py",
-        "tests/simulate/test_packet_pool.py", "tests/workshop/test_tee.py",
+        "tests/simulate/test_packet_pool.py", "tests/simulate/test_stores.py", "tests/workshop/test_tee.py",
     ),
     "thorough": ("tests/fuzz", "tests/hostile"),
 }  # fmt: skip

@@ -4,7 +4,7 @@ What exporters and interfaces say has a pass of its own over each batch (`links`
 a second (`pulse`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import partial
@@ -330,13 +330,11 @@ class Aggregator:
 
     def _rails(self, sums: pl.DataFrame) -> pl.DataFrame:
         rail = pl.Series(schema.RAIL, self._books.addresses.rails[sums.get_column("number").to_numpy()])
-        on_rails = (
-            sums.with_columns(rail)
-            .filter(pl.col(schema.RAIL) != NO_RAIL)
-            .group_by(WINDOW, "number", "own", schema.RAIL)
-            .agg(pl.sum(_BYTES))
-        )
-        return on_rails.select(
+        on_rails = sums.with_columns(rail).filter(pl.col(schema.RAIL) != NO_RAIL)
+        if on_rails.is_empty():
+            return pl.DataFrame()
+        whole = on_rails.group_by(WINDOW, "number", "own", schema.RAIL).agg(pl.sum(_BYTES))
+        return whole.select(
             WINDOW,
             self._words.name("number", schema.NODE),
             self._words.group("own", schema.GROUP),
@@ -368,11 +366,10 @@ class Aggregator:
             (_SRC, _SG, "src_listed", _DST, _DG, True),
             (_DST, _DG, "dst_listed", _SRC, _SG, False),
         ):
-            sums = (
-                rows.filter(is_set(self._storage, own))
-                .group_by(WINDOW, endpoint, own, listed, peer, peer_group)
-                .agg(pl.sum(_BYTES))
-            )
+            of_storage = rows.filter(is_set(self._storage, own))
+            if of_storage.is_empty():
+                continue
+            sums = of_storage.group_by(WINDOW, endpoint, own, listed, peer, peer_group).agg(pl.sum(_BYTES))
             # Whoever probes a prefix in which nobody stands must not make a series of each address.
             is_known = pl.col(listed) | ~is_set(self._has_inventory, own)
             name = self._words.name(endpoint, schema.ENDPOINT)
@@ -388,7 +385,7 @@ class Aggregator:
                     (nothing if reads else volume).alias(schema.WRITE_BYTES.name),
                 )
             )
-        return pl.concat(sides)
+        return _all_of(sides)
 
     def _requests(self, rows: pl.DataFrame) -> pl.DataFrame:
         """What clients sent to inference nodes in conversations that they opened."""
@@ -522,20 +519,19 @@ class Aggregator:
             (schema.Violation.WRONG_PLANE, rows.filter("wrong_plane")),
             (schema.Violation.MANAGEMENT, of_management.filter(~is_allowed | self._is_unexpected())),
         )
-        return pl.concat(
-            [
-                found.select(
-                    WINDOW,
-                    pl.lit(kind.value).alias(schema.KIND),
-                    *self._parties(),
-                    *self._kind_of_traffic(),
-                    _opener().alias(schema.INITIATOR),
-                    pl.col(_BYTES).alias(schema.BYTES.name),
-                    pl.col(_FLOWS).alias(schema.FLOWS.name),
-                    *self._details(),
-                )
-                for kind, found in kinds
-            ]
+        return _all_of(
+            found.select(
+                WINDOW,
+                pl.lit(kind.value).alias(schema.KIND),
+                *self._parties(),
+                *self._kind_of_traffic(),
+                _opener().alias(schema.INITIATOR),
+                pl.col(_BYTES).alias(schema.BYTES.name),
+                pl.col(_FLOWS).alias(schema.FLOWS.name),
+                *self._details(),
+            )
+            for kind, found in kinds
+            if found.height
         )
 
     def _is_management(self) -> pl.Expr:
@@ -554,6 +550,8 @@ class Aggregator:
         sides = []
         for end, listed, group in ((_SRC, "src_listed", _SG), (_DST, "dst_listed", _DG)):
             unlisted = rows.filter(~pl.col(listed) & is_set(self._has_inventory, group))
+            if unlisted.is_empty():
+                continue
             sides.append(
                 unlisted.select(
                     WINDOW,
@@ -565,7 +563,7 @@ class Aggregator:
                     (pl.col(_BYTES) if end == _SRC else pl.lit(0, pl.Int64)).alias(schema.TX_BYTES.name),
                 )
             )
-        return pl.concat(sides)
+        return _all_of(sides)
 
     # -- columns that several measurements have -----------------------------------------------------
 
@@ -603,6 +601,12 @@ class Aggregator:
         marks = pl.Series("mark", mask(windows.to_numpy()))
         is_marked = rows.get_column(WINDOW).replace_strict(windows, marks, return_dtype=pl.Boolean)
         return pl.when(is_marked).then(pl.lit(schema.YES)).otherwise(pl.lit(schema.NO))
+
+
+def _all_of(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """Return the frames' rows; a frame without columns where there is none."""
+    found = list(frames)
+    return pl.concat(found) if found else pl.DataFrame()
 
 
 def _opener() -> pl.Expr:

@@ -417,10 +417,13 @@ class WindowTable:
 
     def _others(self, rows: pl.DataFrame, bound: Bound) -> pl.DataFrame:
         """Return the ``other`` points: what was folded for good plus what has no name now."""
-        return self._fold(rows.filter(~pl.col(NAMED) | self._is_other()), bound, rows)
+        unnamed = rows.filter(~pl.col(NAMED) | self._is_other())
+        return self._fold(unnamed, bound, rows) if unnamed.height else unnamed
 
     def _zeros(self, merged: pl.DataFrame, rest: pl.DataFrame) -> pl.DataFrame:
         """Return empty ``other`` rows for those points of `rest` that have none in the table yet."""
+        if rest.is_empty():
+            return rest
         absent = rest.join(merged.filter(self._is_other()), on=self.keys, how="anti")
         return absent.with_columns(
             *(pl.lit(0, pl.Int64).alias(name) for name in self._sums),

@@ -224,6 +224,7 @@ def texts_and_numbers(said: dict[str, str]) -> tuple[dict[str, str], dict[str, f
     return texts, {name: float(text.removesuffix("i")) for name, text in said.items() if name not in texts}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("chance", [0.0, 0.1])
 def test_the_rows_are_as_if_all_windows_were_judged_in_each_round(chance: float) -> None:
     whole, ahead = played(chance, anew=True)[0], played(chance)[0]
@@ -232,6 +233,7 @@ def test_the_rows_are_as_if_all_windows_were_judged_in_each_round(chance: float)
     assert_same(ahead, whole)
 
 
+@pytest.mark.thorough
 def test_a_process_goes_on_where_another_one_ended() -> None:
     (whole, first), (parts, second) = played(0.1), played(0.1, restarts=(1, 5, 20, 44))
     assert_same(parts, whole)

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 WAITS = """
 import signal, time
 from app.signals import SignalEvent
@@ -18,6 +20,7 @@ print("through")
 """
 
 
+@pytest.mark.service
 def test_a_handler_that_sets_it_while_it_is_waited_for_is_never_stuck() -> None:
     """With `threading.Event` it is within a second."""
     done = subprocess.run([sys.executable, "-c", WAITS], capture_output=True, text=True, timeout=30, check=True)

@@ -337,6 +337,7 @@ def test_large_hours_are_added_up_in_parts(tmp_path: Path, monkeypatch: pytest.M
         assert (answer.bytes, answer.all_bytes) == (expected, expected)
 
 
+@pytest.mark.service
 def test_a_tally_of_the_hour_that_is_not_over_changes_no_sum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tally, "_AT_ONCE", 70)
     monkeypatch.setattr(writer, "_TALLIED", 20)

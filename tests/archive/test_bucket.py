@@ -76,6 +76,7 @@ def settle(archive: Archive, now: float = 0) -> dict[str, Any]:
             return saved(archive, now)
 
 
+@pytest.mark.service
 def test_killed_at_any_instant_every_row_is_there_once_on_the_disk_or_in_the_bucket(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
@@ -110,6 +111,7 @@ def test_killed_at_any_instant_every_row_is_there_once_on_the_disk_or_in_the_buc
     assert len({path.rpartition("/sorted")[0] for path in there if path.endswith(".parquet")}) == 1
 
 
+@pytest.mark.service
 def test_a_bucket_that_is_away_loses_nothing_and_is_told(tmp_path: Path, settings: dict[str, Any]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         nobody = f"http://127.0.0.1:{closed.getsockname()[1]}"

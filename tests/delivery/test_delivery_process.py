@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pytest
 import yaml
 from receivers import RESET_AFTER, Hec, event, listening, until
 
@@ -146,6 +147,7 @@ def run_once(folder: Path, destinations: dict[str, Any]) -> list[str]:
     return [sys.executable, "-m", "clusterflow", "deliver", "--once", "--config", str(config)]
 
 
+@pytest.mark.service
 def test_a_run_that_could_not_ask_the_store_does_not_end_well(tmp_path: Path) -> None:
     command = run_once(tmp_path, {"out": {"type": "file", "path": str(tmp_path / "out")}})
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
@@ -153,6 +155,7 @@ def test_a_run_that_could_not_ask_the_store_does_not_end_well(tmp_path: Path) ->
     assert "not everything was read or noted: InfluxDB at http" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.service
 def test_a_run_that_drains_ends_when_it_is_stopped(tmp_path: Path) -> None:
     """Its receiver is away, and it would try for a minute; what waits stays in the spool."""
     splunk = {"type": "splunk", "url": f"http://127.0.0.1:{free_port()}", "token": {"env": "HEC"}}

@@ -52,6 +52,7 @@ def test_the_busiest_process_of_each_counts(tmp_path: Path) -> None:
     assert after_a_minute(tmp_path, {1: 0.2, 2: 0.99}, {3: 0.1, 4: 0.5}).is_full
 
 
+@pytest.mark.service
 def test_who_waits_for_a_core_is_busy_too() -> None:
     """Two that want one core get half of it each, and are full all the same."""
     one = min(os.sched_getaffinity(0))

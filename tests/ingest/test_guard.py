@@ -326,6 +326,7 @@ def test_the_socket_of_a_process_that_just_died_is_none(monkeypatch: pytest.Monk
             assert found == []
 
 
+@pytest.mark.service
 @pytest.mark.skipif(shutil.which("nfacctd") is None, reason="pmacct is not installed")
 def test_a_daemon_that_the_system_refuses_to_start_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

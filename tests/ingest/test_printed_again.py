@@ -115,6 +115,7 @@ def hasty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return flag
 
 
+@pytest.mark.service
 @pytest.mark.skipif(shutil.which("nfacctd") is None, reason="pmacct is not installed")
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 def test_pmacct_prints_a_second_twice_when_it_is_told_to_end_as_it_forks(tmp_path: Path, hasty: Path) -> None:

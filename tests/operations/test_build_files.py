@@ -118,6 +118,7 @@ def test_watch_builds_again_after_a_save_and_survives_a_failure(tmp_path: Path) 
     assert log.read_text() == "one two"
 
 
+@pytest.mark.service
 def test_watch_sees_every_save_of_an_editor_that_replaces_the_file(tmp_path: Path) -> None:
     """As vim and many others do: the new text gets the name of the old file."""
     source = tmp_path / "source.py"
@@ -141,6 +142,7 @@ def test_watch_sees_every_save_of_an_editor_that_replaces_the_file(tmp_path: Pat
         thread.join(10)
 
 
+@pytest.mark.service
 def test_watch_sees_a_save_during_a_run_and_files_that_are_named_later(tmp_path: Path) -> None:
     source, later = tmp_path / "source.py", tmp_path / "more" / "later.py"
     source.write_text("import time; time.sleep(2)\n")

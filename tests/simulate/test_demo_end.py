@@ -33,6 +33,7 @@ def demo(tmp_path: Path) -> Demo:
     return Demo(tmp_path, tmp_path, seconds=10, days=2, seed=None, grafana=None, console=Console(quiet=True))
 
 
+@pytest.mark.service
 @pytest.mark.parametrize("code", [0, 3])
 def test_deliver_has_begun_before_it_is_told_to_stop(code: int, demo: Demo, tmp_path: Path) -> None:
     """Ten seconds on a busy machine are over while it is still starting: killed then, it seemed to end badly."""
