@@ -320,6 +320,7 @@ class SequenceTracker:
     def __init__(self) -> None:
         self.doubled = DoubledExporters()
         self._streams: dict[_Source, _Stream] = {}
+        self._exporters = Vocabulary()
 
     def lost(self, frame: pl.DataFrame, exporters: Words | None = None, *, is_numbered: bool = False) -> dict[str, int]:
         """Take a record frame; return how many records are newly known to be lost, by exporter address.
@@ -330,7 +331,7 @@ class SequenceTracker:
             is_numbered: whether each row is one record. Else equal ones share a row, which says how many they are; and
                 losses of an exporter that counts flows itself (IE 3) stay unseen, since its rows say more.
         """
-        exporters = exporters or Vocabulary().words(frame.get_column(records.EXPORTER))
+        exporters = exporters or self._exporters.words(frame.get_column(records.EXPORTER))
         if is_numbered:
             self.doubled.take(frame, exporters)
         result: dict[str, int] = {}

@@ -19,7 +19,7 @@ import pytest
 from test_pmacct_daemons import EXPORTERS, NOW, UPTIME, a_cluster, free_udp_port, send, spooled, v5, wait_for
 
 from cluster.dump import dump_cluster
-from ingest.collect import supervise
+from ingest.collect import hangs, supervise
 from ingest.collect.kernel import bpf
 from ingest.collect.kernel.bpf import BpfError
 from ingest.collect.kernel.guard import LONGEST, Guard
@@ -393,8 +393,12 @@ def test_the_command_guards_a_collector_without_rights(tmp_path: Path) -> None:
 
 @pytest.mark.service
 @pytest.mark.skipif(shutil.which("nfacctd") is None, reason="pmacct is not installed")
-def test_a_daemon_that_computes_for_ever_is_killed_and_started_again(tmp_path: Path) -> None:
+def test_a_daemon_that_computes_for_ever_is_killed_and_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without the filter, one datagram does it: nothing is read any more, and the process does not die."""
+    # It takes a whole core all the while.
+    monkeypatch.setattr(hangs, "SECONDS", hangs.SECONDS / 3)
     plain = a_cluster(*EXPORTERS[:2])
     cluster = replace(plain, collector=replace(plain.collector, guard=False))
     port = cluster.collector.netflow_port

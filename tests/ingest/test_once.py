@@ -169,17 +169,17 @@ def run(
     cluster: Cluster,
     sent: list[tuple[int, dict[str, object]]],
     *,
-    restart: bool = False,
+    restart_each: int = 0,
     counters: Counters | None = None,
 ) -> Stored:
-    """Count records as they come, in a flush every few seconds."""
+    """Count records as they come, in a flush every few seconds; restart after each so many, or never."""
     stored = Stored()
     engine = Engine(cluster, Clock.LIVE, counters or Counters())
     for number, batch in enumerate(batches(sent)):
         assert engine.take(frame([row for _, row in batch]), batch[-1][0] / 1000).is_empty()
         stored.write(0, engine.merge())
         engine.evict()
-        if restart and number % 3 == 1:
+        if restart_each and number % restart_each == 1:
             frames, notes = engine.dump()
             engine = Engine(cluster, Clock.LIVE, Counters())
             engine.load(frames, notes)
@@ -279,17 +279,20 @@ def total_of(engine_points: Stored) -> int:
 
 @settings(max_examples=12, deadline=None)
 @given(
-    topology=topologies(), seed=st.integers(0, 1 << 30), restart=st.booleans(), at_once=st.sampled_from([3, 1 << 20])
+    topology=topologies(),
+    seed=st.integers(0, 1 << 30),
+    restart_each=st.sampled_from([0, 3]),
+    at_once=st.sampled_from([3, 1 << 20]),
 )
 def test_one_transfer_counts_once_on_any_topology(
-    topology: tuple[list[Device], list[Transfer]], seed: int, at_once: int, *, restart: bool
+    topology: tuple[list[Device], list[Transfer]], seed: int, restart_each: int, at_once: int
 ) -> None:
     """Sampled or not, of one direction or both, behind a NAT, with a clock each, some seeing what others do not."""
     devices, transfers = topology
     sent = exported(devices, transfers, seed)
     with pytest.MonkeyPatch.context() as few:
         few.setattr("ingest.count.once._AT_ONCE", at_once)
-        stored = run(cluster_of(devices), sent, restart=restart)
+        stored = run(cluster_of(devices), sent, restart_each=restart_each)
     held_against_truth(devices, transfers, total_of(stored))
     seen = sum(int(str(row[records.BYTES])) * devices[int(str(row[records.EXPORTER])[-1]) - 1].rate for _, row in sent)
     assert sum(stored.suppressed.values()) == sum(stored.reasons().values()) == seen - total_of(stored)
@@ -331,7 +334,7 @@ def test_a_switch_that_sends_netflow_and_sflow_counts_once(seen_by: tuple[int, .
                 records.BYTES: row[records.BYTES] + 18 * row[records.PACKETS],
             }
     for cluster in (listed, replace(listed, authority=(Authority(GroupPair("*", "*"), ("x0",)),))):
-        stored = run(cluster, sent, restart=True)
+        stored = run(cluster, sent, restart_each=3)
         if 0 in seen_by:
             assert total_of(stored) == 60_000_000
         elif cluster is listed:
@@ -375,7 +378,7 @@ def test_an_exporter_that_falls_silent_leaves_the_count_to_the_next(
     """Whoever counted is gone after a minute: from then on the next best counts, and nothing twice."""
     devices, _ = issue
     transfer = Transfer("10.1.0.1", "10.2.0.1", 36_000, 1000, 600, (0, 1, 2), only={1: (0, 60)})
-    stored = run(cluster_of(devices), exported(devices, [transfer], 2), restart=True)
+    stored = run(cluster_of(devices), exported(devices, [transfer], 2), restart_each=3)
     assert stored.by_pair() == {("10.1.0.1", "10.2.0.1"): 36_000_000}
     assert stored.reasons()["x2", "x1", "listed_first"] == 60 * 60_000
 
@@ -465,7 +468,7 @@ def test_partitions_of_a_topic_count_the_same(partitions: int) -> None:
 def test_small_conversations_of_sampling_exporters_count_once_from_a_decision_on() -> None:
     """Two routers in a row sample: what each drew alone counts twice until the large ones prove that both see all.
 
-    The bridge starts anew in the middle.
+    The bridge starts anew now and then.
     """
     devices = [Device(rate=50, timeout=20), Device(rate=50, timeout=20)]
     large = [
@@ -478,7 +481,7 @@ def test_small_conversations_of_sampling_exporters_count_once_from_a_decision_on
         for number in range(4_800)
     ]
     silent = [replace(one, only={0: (0, 1_800)}) for one in [*large, *small]]
-    stored = run(cluster_of(devices), exported(devices, silent, 8), restart=True)
+    stored = run(cluster_of(devices), exported(devices, silent, 8), restart_each=20)
 
     def share(since: int, until: int) -> float:
         """Return what is counted of the small ones that begin within these seconds, by what they sent."""
@@ -544,7 +547,7 @@ def test_a_packet_now_and_then_past_the_better_exporter_hides_nothing(timeouts: 
     """Bytes that the better one cannot have seen count at the other one, and it is told how many."""
     devices = [Device(timeout=one) for one in timeouts]
     transfers, bulk = now_and_then(bulk=30_000)
-    stored = run(cluster_of(devices), exported(devices, transfers, 1), restart=True)
+    stored = run(cluster_of(devices), exported(devices, transfers, 1), restart_each=20)
     assert total_of(stored) == bulk + 120 * 64
     assert not stored.reasons()
     more = sum(volume for place, volume in stored.counting.items() if place[6] == "saw_more")
