@@ -36,7 +36,7 @@ def own_boards(cluster: Cluster) -> dict[str, str]:
                 board = _board(cluster, made)
                 name = f"{board.uid}.json"
                 if name in reserved or name in files or {board.uid, board.title} & taken:
-                    raise UserError(f"board {board.uid} ({board.title}): there is one of this uid or title already")
+                    raise UserError(f"board {board.uid} ({board.title}): its uid, title or file name is taken")
                 taken |= {board.uid, board.title}
                 files[name] = to_json(board) if isinstance(made, Page) else _as_it_is(board)
     return files

@@ -183,7 +183,7 @@ BOARDS = {
 HOME = "noc_wall"
 """The board that Grafana opens with."""
 
-RUNBOOK = Board("cf-runbook", "Runbook", "What to do when an alert comes?", ())
+RUNBOOK = Board("cf-runbook", "Runbook", "What is to be done when an alert comes?", ())
 """Made of the rules, a panel each; their ids follow from the rules' names."""
 
 RUNBOOK_FILE = "runbook.json"

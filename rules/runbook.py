@@ -57,7 +57,7 @@ def board(cluster: Cluster, rule_set: RuleSet) -> str:
     document = {
         "uid": RUNBOOK.uid,
         "title": RUNBOOK.title,
-        "description": f"What to do when an alert comes. ({cluster.name})",
+        "description": f"{RUNBOOK.question} ({cluster.name})",
         "tags": [TAG],
         "schemaVersion": SCHEMA_VERSION,
         "timepicker": {"hidden": True},

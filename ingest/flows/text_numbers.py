@@ -8,7 +8,7 @@ import polars as pl
 
 from ingest.count.grouped import Ints, renumbered
 
-_MOST = 1 << 13
+_MOST, _MOST_BYTES = 1 << 13, 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Vocabulary:
     def words(self, column: pl.Series) -> Words:
         """Return a column's texts (String) once each, and which of them each row has."""
         # Whoever forges senders must not fill memory with their names.
-        if len(self._texts) > _MOST:
+        if len(self._texts) > _MOST or self._texts.known.estimated_size() > _MOST_BYTES:
             self._texts = Texts()
         numbers = self._texts.number(column)
         beyond = len(self._texts)

@@ -547,7 +547,7 @@ def test_a_packet_now_and_then_past_the_better_exporter_hides_nothing(timeouts: 
     """Bytes that the better one cannot have seen count at the other one, and it is told how many."""
     devices = [Device(timeout=one) for one in timeouts]
     transfers, bulk = now_and_then(bulk=30_000)
-    stored = run(cluster_of(devices), exported(devices, transfers, 1), restart_each=20)
+    stored = run(cluster_of(devices), exported(devices, transfers, 1), restart_each=7)
     assert total_of(stored) == bulk + 120 * 64
     assert not stored.reasons()
     more = sum(volume for place, volume in stored.counting.items() if place[6] == "saw_more")
