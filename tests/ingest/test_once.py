@@ -600,13 +600,14 @@ def test_samples_of_a_described_exporter_yield_to_one_that_sees_every_packet(fir
 @pytest.mark.parametrize(
     ("second", "change"),
     [
-        pytest.param(Device(timeout=900), {records.END: -1}, marks=pytest.mark.thorough),
+        (Device(timeout=900), {records.END: -1}),
         (Device(timeout=60), {records.START: -1}),
-        pytest.param(Device(timeout=300, delay=600), {}, marks=pytest.mark.thorough),
+        (Device(timeout=300, delay=600), {}),
         (Device(timeout=10), None),
     ],
     ids=["a connection's begin", "no start", "late", "frames"],
 )
+@pytest.mark.thorough
 def test_the_same_packets_count_once_however_the_second_tells_of_them(
     second: Device, change: dict[str, object] | None
 ) -> None:
@@ -620,6 +621,7 @@ def test_the_same_packets_count_once_however_the_second_tells_of_them(
     assert stored.by_pair() == {("10.1.0.1", "10.2.0.1"): 360_000}
 
 
+@pytest.mark.thorough
 def test_samples_whose_rate_is_not_always_told_are_no_second_way() -> None:
     devices = [Device(timeout=10), Device(rate=100, timeout=10)]
     sent = exported(devices, [Transfer("10.1.0.1", "10.2.0.1", 900, 1000, 900, (0, 1))], 1)
