@@ -81,7 +81,9 @@ def build(cluster: Cluster, out: Path, grafana_folder: str, only_check: bool, ke
     changes = write(files, out)
     for drift in changes:
         click.echo(f"{out / drift.path}: {_written(drift)}")
-    click.echo(f"{len(files)} files generated, {len(changes)} changed")
+    # The list of them is not one of them.
+    changed = sum(drift.path != LIST for drift in changes)
+    click.echo(f"{len(files)} files generated, {changed} changed")
     if secrets := secrets_of_grafana(files):
         needed = ", ".join(f"variable {secret.env}" if secret.env else f"file {secret.file}" for secret in secrets)
         click.echo(f"Grafana needs, where it runs: {needed}")
